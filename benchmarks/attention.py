@@ -38,7 +38,7 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 import eigenlens as el
 from eigenlens.attention import register
 from eigenlens.attention.block_selection import dense_mask
-from eigenlens.attention.blocks import block_attention, choose, exact
+from eigenlens.attention.blocks import block_attention, choose_blocks, dense_attention
 from eigenlens.captures import AttentionCall, Site
 from eigenlens.data.datasets import text
 from eigenlens.plans.blocks import (
@@ -131,7 +131,7 @@ def fit(length: Length = 4096, document: int = 0, results: Path = RESULTS) -> No
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         call = AttentionCall(Site("self", layer), "self", "", q, k, v, scale_of(q), causal=True)
         curves[call.site] = measure(call, BlockSettings(()), gradient=gradients[call.site])
-        return exact(q, k, v, scale_of(q))
+        return dense_attention(q, k, v, scale_of(q))
 
     use_attention(model, attend)
     with torch.no_grad():
@@ -240,7 +240,7 @@ def frontier(
         for s in shares.split(",")
     }
     for document, ids in texts.items():
-        use_attention(model, lambda layer, q, k, v: exact(q, k, v, scale_of(q)))
+        use_attention(model, lambda layer, q, k, v: dense_attention(q, k, v, scale_of(q)))
         full = loss(model, ids, length)
         for (way, share), form in forms.items():
             use_attention(model, form)
@@ -301,13 +301,13 @@ def far(
     errors: dict[str, list[float]] = {"dropped": [], "mean": [], "Gaussian": []}
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        true = exact(q, k, v, scale_of(q))
+        true = dense_attention(q, k, v, scale_of(q))
         if layer % step:
             return true
         settings = plan.sites[Site("self", layer)]
         settings = replace(settings, thresholds=tuple(max(t, 1e-4) for t in settings.thresholds))
         shape = (1, k.shape[1], length // settings.query_block, length // settings.key_block)
-        keep = dense_mask(choose(q, k, settings, scale_of(q)), shape, settings)[0]
+        keep = dense_mask(choose_blocks(q, k, settings, scale_of(q)), shape, settings)[0]
         causal, R = torch.ones(length, length, dtype=torch.bool).tril(), q.shape[1] // k.shape[1]
         for h in range(q.shape[1]):
             x, y, z, kept = q[0, h] * scale_of(q), k[0, h // R], v[0, h // R], keep[h // R]

@@ -82,8 +82,9 @@ def run_whole(
 
 
 def run_each(name: str, data: str, length: int, number: int) -> list[dict[str, Any]]:
-    """Each diagnostic shown every input, in passes that take turns with plain ones; by default a
-    study shows one in 32.
+    """Each diagnostic shown every input, in passes that take turns with plain ones.
+
+    By default a study shows one in 32.
     """
     model = el.load(name)
     options = Options(Request((data,), length, number))

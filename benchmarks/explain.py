@@ -40,8 +40,9 @@ def batch_of(model: el.Model, length: int, inputs: int) -> dict[str, torch.Tenso
 
 
 def in_turns(runs: dict[str, Callable[[], Any]], rounds: int = 9) -> dict[str, float]:
-    """Median seconds of each; they take turns, so that whatever else the machine does falls on all
-    of them alike.
+    """Median seconds of each.
+
+    They take turns, so that whatever else the machine does falls on all of them alike.
     """
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 1):
@@ -54,8 +55,9 @@ def in_turns(runs: dict[str, Callable[[], Any]], rounds: int = 9) -> dict[str, f
 
 
 def methods(model: el.Model, length: int) -> list[dict[str, Any]]:
-    """One text by all methods, mark 30 forward passes; then the parts that they share, and each
-    method alone.
+    """One text by all methods, mark 30 forward passes.
+
+    Then the parts that they share, and each method alone.
     """
     batch, whole = batch_of(model, length, 1), forward_of(model, with_head=True)
     against = (

@@ -38,8 +38,9 @@ SHARES = {
     "model": 0.6,
     "command": 0.2,
 }
-"""Percent of the cases: readers of bytes are fast and get most of them, a whole study takes a
-hundred times as long.
+"""Percent of the cases.
+
+Readers of bytes are fast and get most of them, a whole study takes a hundred times as long.
 """
 
 
@@ -58,8 +59,9 @@ INSTRUMENTED = [
 
 
 def random_cases(cases: int, targets: list[str], start: int) -> list[dict[str, Any]]:
-    """Run them, target by target, with a line for each as it ends; a failure is printed whole and
-    counted.
+    """Run them, target by target, with a line for each as it ends.
+
+    A failure is printed whole and counted.
     """
     import torch
 

@@ -36,7 +36,7 @@ from eigenlens.data.datasets import text
 from eigenlens.data.inputs import Request, prepare
 from eigenlens.data.text import pieces
 from eigenlens.models.load import Model
-from eigenlens.run.memory import free, peak, resident
+from eigenlens.run.memory import free_bytes, peak_resident_bytes, resident_bytes
 from eigenlens.studies.memory import Memory, study_memory
 from eigenlens.studies.options import STATISTICS, Options
 from eigenlens.studies.survey import matrix_form, probe
@@ -93,12 +93,12 @@ def run_of_heads(
         )
         memory, before, begin = (
             predicted(model, str(data), length, inputs, only),
-            resident(),
+            resident_bytes(),
             time.perf_counter(),
         )
-        memory.check(free())
+        memory.check(free_bytes())
         study = el.study(model, data, max_length=length, max_inputs=inputs, only=only)
-    grown = peak() - before
+    grown = peak_resident_bytes() - before
     by = (
         (study.stored["options"]["matrices_by"] or "left out")
         if "matrices" in only
@@ -165,11 +165,11 @@ def run_workers(workers: int, inputs: int, length: int, only: list[str]) -> dict
     """Peaks of the workers of a study, with their libraries, and how this process has grown."""
     memory = predicted(el.load("minilm"), "wikipedia", length, inputs, only, workers)
     there = memory.parts["workers"]
-    here, before = memory.needed - there, resident()
+    here, before = memory.needed - there, resident_bytes()
     with el.Dask(workers=workers) as engine:
         el.study("minilm", "wikipedia", max_length=length, max_inputs=inputs, only=only)
-        peaks = engine._client.run(peak).values()
-    grown = peak() - before
+        peaks = engine._client.run(peak_resident_bytes).values()
+    grown = peak_resident_bytes() - before
     return {
         "statistics": ", ".join(only),
         "workers": workers,
@@ -194,7 +194,7 @@ def run_soak(inputs: int, length: int) -> dict:
 
     def progress(what: str, done: int, _: int) -> None:
         if what == "fit inputs":
-            seen.append((done, resident()))
+            seen.append((done, resident_bytes()))
 
     begin = time.perf_counter()
     study = el.study("minilm", "wikipedia", max_length=length, max_inputs=inputs, progress=progress)
@@ -213,7 +213,7 @@ def run_soak(inputs: int, length: int) -> dict:
         "75 %": at[2],
         "100 %": at[3],
         "MB more a thousand inputs": slope * 1000,
-        "peak, MB": peak() / MB,
+        "peak, MB": peak_resident_bytes() / MB,
         "seconds": time.perf_counter() - begin,
     }
 
@@ -223,8 +223,9 @@ def soak_rows(inputs: int) -> Iterator[dict]:
 
 
 def write_text(path: Path, size: int) -> None:
-    """Real words in paragraphs: the documents of the catalogue's text, their lines in another order
-    each time.
+    """Real words in paragraphs.
+
+    The documents of the catalogue's text, their lines in another order each time.
     """
     documents = [document.splitlines() for document in islice(text("python-docs"), 60)]
     draw, written = random.Random(0), 0
@@ -237,24 +238,24 @@ def write_text(path: Path, size: int) -> None:
 
 def run_study(data: str, inputs: int, length: int, only: list[str]) -> dict:
     model = el.load("minilm")
-    before, begin = resident(), time.perf_counter()
+    before, begin = resident_bytes(), time.perf_counter()
     study = el.study(model, data, max_length=length, max_inputs=inputs, only=only)
     return {
         "inputs": study.facts.inputs,
         "with the model, MB": before / MB,
-        "peak, MB": peak() / MB,
+        "peak, MB": peak_resident_bytes() / MB,
         "seconds": time.perf_counter() - begin,
     }
 
 
 def run_pieces(data: str) -> dict:
     """The whole text read, as a study reads it, without a tokenizer."""
-    before, begin = resident(), time.perf_counter()
+    before, begin = resident_bytes(), time.perf_counter()
     characters = sum(len(piece.text) for piece in pieces([data], section=32 * 128))
     return {
         "characters": characters,
         "before, MB": before / MB,
-        "peak, MB": peak() / MB,
+        "peak, MB": peak_resident_bytes() / MB,
         "seconds": time.perf_counter() - begin,
     }
 
@@ -262,14 +263,14 @@ def run_pieces(data: str) -> dict:
 def run_packed(data: str, length: int) -> dict:
     """All token ids of a file made into inputs."""
     model = el.load("minilm")
-    before, begin = resident(), time.perf_counter()
+    before, begin = resident_bytes(), time.perf_counter()
     inputs = len(np.load(data, mmap_mode="r")) // length
     with tempfile.TemporaryDirectory() as folder:
         ready = prepare(model, Request((data,), length, inputs), Path(folder))
         return {
             "inputs": len(ready.buckets),
             "with the model, MB": before / MB,
-            "peak, MB": peak() / MB,
+            "peak, MB": peak_resident_bytes() / MB,
             "seconds": time.perf_counter() - begin,
         }
 

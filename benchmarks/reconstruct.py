@@ -44,8 +44,9 @@ def study(folder: Path) -> el.Study:
 
 
 def equal_plan(made: el.Study, estimators: dict[Site, Any]) -> Plan:
-    """All heads by the same estimator, chosen on nothing: every held-out document is left for the
-    measurement.
+    """All heads by the same estimator, chosen on nothing.
+
+    Every held-out document is left for the measurement.
     """
     parts = {
         site: [PlanPart(tuple(range(made.sites[site].heads)), e)] for site, e in estimators.items()

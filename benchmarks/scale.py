@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 import eigenlens as el
-from eigenlens.papers.fits import exponent
+from eigenlens.papers.fits import power_law_exponent
 from eigenlens.run.arrays import as_arrays, as_tensors
 from eigenlens.run.shards import SHARDS_PER_GROUP
 from tables import table
@@ -52,8 +52,9 @@ def tell(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_inputs(model: str, rounds: int) -> list[dict[str, Any]]:
-    """Whole studies of 200 to 800 inputs; `a step` is what an input more costs, beside the study
-    before.
+    """Whole studies of 200 to 800 inputs.
+
+    `a step` is what an input more costs, beside the study before.
     """
     loaded, rows = el.load(model), []
     el.study(loaded, DATA, max_inputs=64, only=LIGHT)
@@ -65,7 +66,7 @@ def run_inputs(model: str, rounds: int) -> list[dict[str, Any]]:
         before = rows[-1] if rows else {"inputs": 0, "study, s": math.nan}
         step = 1000 * (taken - before["study, s"]) / (number - before["inputs"])
         rows.append(tell({"inputs": number, "study, s": taken, "an input more, ms": step}))
-    slope = exponent(rows, "inputs", "study, s")
+    slope = power_law_exponent(rows, "inputs", "study, s")
     print(f"The time grows with the number of inputs to the power {slope:.2f}.\n")
     return rows
 
@@ -89,7 +90,7 @@ def run_length(model: str, rounds: int) -> list[dict[str, Any]]:
             "ratio": taken / number / plain,
         }
         rows.append(tell({"length": length, "inputs": number, **each}))
-    slope = exponent(rows, "length", "an input, ms")
+    slope = power_law_exponent(rows, "length", "an input, ms")
     print(f"The time of an input grows with its length to the power {slope:.2f}.\n")
     return rows
 
@@ -119,7 +120,7 @@ def run_heads(rounds: int) -> list[dict[str, Any]]:
                 {"heads": 8 * layers, "study, s": taken, "a head, ms": 1000 * taken / (8 * layers)}
             )
         )
-    slope = exponent(rows, "heads", "study, s")
+    slope = power_law_exponent(rows, "heads", "study, s")
     print(f"The time grows with the number of heads to the power {slope:.2f}.\n")
     return rows
 
@@ -171,8 +172,9 @@ class Costs:
 
 
 def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]:
-    """Costs by their parts on this machine, one thread; states travel through the cluster as they
-    do in a study.
+    """Costs by their parts on this machine, one thread.
+
+    States travel through the cluster as they do in a study.
     """
     from eigenlens.run import tasks
     from eigenlens.studies.study_pass import Pass
@@ -209,8 +211,8 @@ def run_merge(model: str, number: int, form: str | None) -> list[dict[str, Any]]
         size = sum(x.nbytes for x in arrays[0].values())
         with el.Dask(workers=2) as engine:
             client = engine._client
-            held = client.submit(tasks.hold, job, pure=False)
-            left, right = (client.submit(tasks.hold, part, pure=False) for part in arrays)
+            held = client.submit(tasks.hold_content, job, pure=False)
+            left, right = (client.submit(tasks.hold_content, part, pure=False) for part in arrays)
             for future in (held, left, right):
                 cluster_wait(future)
             begin = time.perf_counter()

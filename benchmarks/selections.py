@@ -1,5 +1,6 @@
-"""Other ways to choose the pairs that are attended, dense and masked: quality only, nothing of
-their speed.
+"""Other ways to choose the pairs that are attended, dense and masked.
+
+Quality only, nothing of their speed.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ def scale_of(q: Tensor) -> float:
 def by_pattern(
     keep: Callable[[Tensor, Tensor, Tensor], Tensor],
 ) -> Callable[[int, Tensor, Tensor, Tensor], Tensor]:
-    """Dense attention on the pairs that `keep(scores, q, k) → (T, T) bool` allows, head by head:
-    quality only.
+    """Dense attention on the pairs that `keep(scores, q, k) → (T, T) bool` allows, head by head.
+
+    Quality only.
     """
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -73,8 +75,9 @@ def block_means(share: float, block: int = 64, oracle: bool = False) -> Callable
 
 
 def loki(share: float, rank: int = 16) -> Callable[..., Tensor]:
-    """Loki: the keys' first `rank` principal components (of this input) rank the tokens; the exact
-    top share of each row.
+    """Loki: the keys' first `rank` principal components (of this input) rank the tokens.
+
+    The exact top share of each row.
     """
 
     def keep(scores: Tensor, q: Tensor, k: Tensor) -> Tensor:

@@ -44,8 +44,9 @@ def data(model: Model, length: int, number: int, source: str = "wikipedia") -> I
 
 
 def run_time(name: str, length: int, number: int) -> list[dict[str, Any]]:
-    """Row spectra alone, and everything: every input is run plainly and with capture, batch by
-    batch in turn.
+    """Row spectra alone, and everything.
+
+    Every input is run plainly and with capture, batch by batch in turn.
     """
     model = load(name)
     inputs = data(model, length, number)
@@ -143,8 +144,9 @@ def run_memory(few: int, many: int) -> list[dict[str, Any]]:
 
 
 def other(kind: str, number: int, length: int) -> dict[str, Any]:
-    """One way of having the leading row eigenspaces of all heads, timed in this process;
-    eigenvectors are saved.
+    """One way of having the leading row eigenspaces of all heads, timed in this process.
+
+    Eigenvectors are saved.
     """
     from sklearn.decomposition import IncrementalPCA
 

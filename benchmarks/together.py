@@ -51,7 +51,7 @@ def encoder(folder: Path) -> Path:
         BertConfig(vocab_size=30_522, initializer_range=0.1, **sizes), add_pooling_layer=False
     ).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(catalogue.folder("minilm") / name, folder)
+        shutil.copy(catalogue.model_folder("minilm") / name, folder)
     return folder
 
 

@@ -1,5 +1,6 @@
-"""Python as it is after `pip install eigenlens`: what the base dependencies bring, and nothing of
-the extras.
+"""Python as it is after `pip install eigenlens`.
+
+What the base dependencies bring, and nothing of the extras.
 """
 
 import os

@@ -1,5 +1,6 @@
-"""Settings for every test: no hub, one thread a worker, patience with a cluster, the same random
-numbers.
+"""Settings for every test.
+
+No hub, one thread a worker, patience with a cluster, the same random numbers.
 """
 
 import os

@@ -151,14 +151,14 @@ def only_the_default_model():
     """From now on whatever would fetch another file than the default model's fails, whether or not
     the file is in the cache already; and pip and npm, in other processes too, fetch nothing.
     """
-    catalogue.folder(DEFAULT_MODEL)
+    catalogue.model_folder(DEFAULT_MODEL)
 
     def fetch(source):
         pytest.fail(f"{source} is needed: such a test is marked `download`", pytrace=False)
 
-    def installed(name, real=catalogue.installed):
+    def installed(name, real=catalogue.is_converted):
         return name == DEFAULT_MODEL and real(name)
 
     catalogue.fetch = datasets.fetch = fetch
-    catalogue.installed = installed
+    catalogue.is_converted = installed
     return {"PIP_NO_INDEX": "1", "NPM_CONFIG_OFFLINE": "true"}

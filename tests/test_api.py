@@ -1,5 +1,7 @@
-"""The public Python API explains itself: every parameter of every public function one by one, every
-class and method with a sentence, and functions are verbs.
+"""The public Python API explains itself.
+
+Every parameter of every public function one by one, every class and method with a sentence, and
+functions are verbs.
 """
 
 import inspect

@@ -1,5 +1,6 @@
-"""The documentation is true: the site builds without a warning, its code runs, and it leaves
-nothing out.
+"""The documentation is true.
+
+The site builds without a warning, its code runs, and it leaves nothing out.
 """
 
 import json
@@ -65,9 +66,9 @@ def section(name):
 
 
 def test_the_site_builds_without_a_warning(site):
-    _, code, said = site
-    assert code == 0, said
-    assert not re.search(r"^(WARNING|ERROR)", said, re.MULTILINE), said
+    _, code, message = site
+    assert code == 0, message
+    assert not re.search(r"^(WARNING|ERROR)", message, re.MULTILINE), message
 
 
 class Loaded(HTMLParser):
@@ -147,8 +148,9 @@ def test_every_exported_name_is_in_the_api(site):
     "page", ["first-study.md", "mechanisms.md", "extending.md", "diagnostics.md"]
 )
 def test_the_examples_of_a_page_run(page, monkeypatch):
-    """All blocks of a page, one after the other; what they add to the package is taken away
-    again.
+    """All blocks of a page, one after the other.
+
+    What they add to the package is taken away again.
     """
     monkeypatch.setattr(families, "READERS", families.READERS)
     for table in ("_registered", "_known", "_aliases"):
@@ -235,8 +237,9 @@ def test_json_of_commands_that_borrow_their_fields(printed):
 
 
 def test_links_lead_somewhere_on_github_too():
-    """From file to file of the repository; that those of the site do is for the strict build to
-    say.
+    """From file to file of the repository.
+
+    That those of the site do is for the strict build to say.
     """
     files = [
         ROOT / "README.md",

@@ -1,5 +1,7 @@
-"""A name means one thing: no room gives a function or class the name of itself or of one of its
-files, which would hide the file.
+"""A name means one thing.
+
+No room gives a function or class the name of itself or of one of its files, which would hide the
+file.
 """
 
 import importlib

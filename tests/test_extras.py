@@ -10,7 +10,7 @@ import pytest
 from base_installation import SOURCE, make_base, run_base
 from eigenlens import EigenlensError
 from eigenlens.data.datasets import DATASETS
-from eigenlens.data.needs import read_by
+from eigenlens.data.needs import names_of_scale
 from eigenlens.extras import EXTRAS, needs
 from eigenlens.models.catalogue import MODELS
 from eigenlens.papers import PAPERS, over_smoothing
@@ -111,17 +111,17 @@ def answers(base, tmp_path_factory):
 
 
 def test_without_extras_every_command_begins_its_work_or_names_what_to_install(answers):
-    for asked, (code, said) in answers.items():
+    for asked, (code, message) in answers.items():
         if code != "started":
-            assert code == 2, (asked, code, said)
-            assert said.startswith("eigenlens: ") and said.count("\n") == 1, (asked, said)
-            assert "pip install 'eigenlens[" in said, (asked, said)
+            assert code == 2, (asked, code, message)
+            assert message.startswith("eigenlens: ") and message.count("\n") == 1, (asked, message)
+            assert "pip install 'eigenlens[" in message, (asked, message)
 
 
 @pytest.mark.parametrize(("asked", "libraries"), ALWAYS.items())
 def test_the_libraries_that_are_missing_are_named(answers, asked, libraries):
-    code, said = answers[asked]
-    assert code == 2 and f"needs {libraries}; install " in said
+    code, message = answers[asked]
+    assert code == 2 and f"needs {libraries}; install " in message
 
 
 @pytest.mark.parametrize("asked", sorted(STARTS))
@@ -142,10 +142,10 @@ def test_the_table_of_extras_is_that_of_the_project():
 def test_libraries_of_two_extras_come_with_one_command():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("eigenlens.extras.find_spec", lambda name: None)
-        with pytest.raises(EigenlensError) as told:
+        with pytest.raises(EigenlensError) as raised:
             needs("onnx", "PIL", "onnx", what="the model")
     assert (
-        str(told.value) == "the model needs onnx and Pillow; install them with: pip install"
+        str(raised.value) == "the model needs onnx and Pillow; install them with: pip install"
         " 'eigenlens[catalogue,vision]'"
     )
     needs("json", "email.message", what="nothing")
@@ -202,22 +202,24 @@ def test_a_paper_says_all_that_it_reads(name):
         if getattr(m, "__name__", "").endswith(name.replace("-", "_"))
     )
     reads = module.paper.reads
-    said = {*reads(module.FULL), *reads(module.QUICK)}
+    message = {*reads(module.FULL), *reads(module.QUICK)}
     for path in Path(module.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "load":
-                assert not isinstance(node.args[0], ast.Constant) or node.args[0].value in said, (
+                assert (
+                    not isinstance(node.args[0], ast.Constant) or node.args[0].value in message
+                ), (
                     path,
                     node.lineno,
                 )
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Digits":
-                assert "digits" in said
+                assert "digits" in message
             if isinstance(node, ast.ImportFrom) and node.module == "PIL":
-                assert any(read in MODELS and MODELS[read].kind == "vision" for read in said)
+                assert any(read in MODELS and MODELS[read].kind == "vision" for read in message)
 
 
 def test_a_vision_model_reads_the_photographs_where_its_paper_names_no_pictures():
-    assert read_by(("minilm", ("dinov2-small",), 3)) == ("minilm", "dinov2-small", "photos")
-    assert read_by({"models": "smollm2"}) == ()
-    assert read_by(["dinov2-small", "fashion-mnist"]) == ("dinov2-small", "fashion-mnist")
+    assert names_of_scale(("minilm", ("dinov2-small",), 3)) == ("minilm", "dinov2-small", "photos")
+    assert names_of_scale({"models": "smollm2"}) == ()
+    assert names_of_scale(["dinov2-small", "fashion-mnist"]) == ("dinov2-small", "fashion-mnist")
     assert "digits" in over_smoothing.paper.reads(over_smoothing.QUICK)

@@ -48,13 +48,13 @@ def test_long_files_come_first_and_files_that_share_something_stand_together():
 
 
 def test_only_the_default_model_can_be_fetched(monkeypatch):
-    for module, name in ((catalogue, "fetch"), (catalogue, "installed"), (datasets, "fetch")):
+    for module, name in ((catalogue, "fetch"), (catalogue, "is_converted"), (datasets, "fetch")):
         monkeypatch.setattr(module, name, getattr(module, name))  # to be put back
     kinds.only_the_default_model()
-    assert catalogue.folder(DEFAULT_MODEL).is_dir()
+    assert catalogue.model_folder(DEFAULT_MODEL).is_dir()
     for name in MODELS.keys() - {DEFAULT_MODEL}:
         with pytest.raises(pytest.fail.Exception, match="such a test is marked `download`"):
-            catalogue.folder(name)
+            catalogue.model_folder(name)
     for name in ("wikipedia", "reviews"):
         with pytest.raises(pytest.fail.Exception, match="such a test is marked `download`"):
             next(iter(datasets.text(name)))

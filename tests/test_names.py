@@ -1,5 +1,6 @@
-"""Names as users give them: a list or a text with commas; a wrong one is told the right ones, and
-the likeliest of them.
+"""Names as users give them: a list or a text with commas.
+
+A wrong one is told the right ones, and the likeliest of them.
 """
 
 import pytest
@@ -16,7 +17,7 @@ from eigenlens.diagnostics import DIAGNOSTICS
 from eigenlens.estimators.candidates import ESTIMATORS, chosen_names
 from eigenlens.explanations.methods import METHODS
 from eigenlens.models import catalogue
-from eigenlens.names import several
+from eigenlens.names import split_names
 from eigenlens.papers import find_paper
 from eigenlens.spectra.bases import Scope
 from eigenlens.studies.options import STATISTICS
@@ -46,7 +47,7 @@ def made(bert):
     ],
 )
 def test_one_text_or_a_list_are_names(given, wanted):
-    assert several(given) == wanted
+    assert split_names(given) == wanted
 
 
 def test_a_study_takes_its_statistics_as_one_text(made, bert):
@@ -80,7 +81,7 @@ WRONG = {
         "sinks",
         [*STATISTICS, *DIAGNOSTICS],
     ),
-    "minillm": (lambda made: catalogue.folder("minillm"), "minilm", list(catalogue.MODELS)),
+    "minillm": (lambda made: catalogue.model_folder("minillm"), "minilm", list(catalogue.MODELS)),
     "Mini-LM": (lambda made: el.load("Mini-LM"), "minilm", list(catalogue.MODELS)),
     "wikipeda": (
         lambda made: el.study("minilm", "wikipeda"),
@@ -132,11 +133,13 @@ WRONG = {
 def test_a_wrong_name_is_told_the_right_ones(made, name, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     call, meant, right = WRONG[name]
-    with pytest.raises(EigenlensError) as told:
+    with pytest.raises(EigenlensError) as raised:
         call(made)
-    said = str(told.value)
-    assert repr(name) in said and all(one in said for one in right)
-    assert (f"(did you mean {meant}?)" in said) if meant else ("did you mean" not in said), said
+    message = str(raised.value)
+    assert repr(name) in message and all(one in message for one in right)
+    assert (f"(did you mean {meant}?)" in message) if meant else ("did you mean" not in message), (
+        message
+    )
 
 
 def test_a_spectrum_that_is_not_there_says_which_there_are(made):

@@ -1,5 +1,6 @@
-"""Every result shows itself in a real notebook: what it is, what it says, its picture; and its
-chart where one is asked for.
+"""Every result shows itself in a real notebook: what it is, what it says, its picture.
+
+And its chart where one is asked for.
 """
 
 import subprocess

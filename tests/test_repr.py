@@ -26,11 +26,11 @@ def test_a_study_in_one_line(made, tmp_path):
     )
     model, text = tiny_bert(tmp_path / "tiny"), some_text(tmp_path / "a.txt")
     kept = el.study(model, text, tmp_path / "kept", max_inputs=9, max_length=8, only="rows")
-    said = (
+    message = (
         f"<study of tiny on a.txt: {kept.facts.inputs} inputs of 8 tokens, 4 heads; rows, in"
         f" {tmp_path / 'kept'}>"
     )
-    assert repr(kept) == repr(el.Study.open(tmp_path / "kept")) == said
+    assert repr(kept) == repr(el.Study.open(tmp_path / "kept")) == message
 
 
 def test_a_plan_in_one_line(made, bert):
@@ -39,13 +39,13 @@ def test_a_plan_in_one_line(made, bert):
         name: sum(c.estimator == name for c in plan.choices)
         for name in {c.estimator for c in plan.choices}
     }
-    said = repr(plan)
-    assert said.startswith(
+    message = repr(plan)
+    assert message.startswith(
         f"<plan for BertModel, 12 tokens, budget 0.5: work {plan.work:.3g}, total variation "
     )
-    assert said.endswith(">") and "\n" not in said
+    assert message.endswith(">") and "\n" not in message
     for name, number in counts.items():
-        assert f"{name} in {number} head{'s' * (number > 1)}" in said
+        assert f"{name} in {number} head{'s' * (number > 1)}" in message
 
 
 def test_a_collapse_run_in_one_line(bert):

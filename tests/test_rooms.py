@@ -1,5 +1,7 @@
-"""The layers of the design: imports point downwards, the rooms that make results know each other by
-their results alone, files stay small, and an import of the package is light.
+"""The layers of the design.
+
+Imports point downwards, the rooms that make results know each other by their results alone, files
+stay small, and an import of the package is light.
 """
 
 import ast
@@ -201,8 +203,9 @@ assert el.load(model).backbone is model and calls[0].scores().shape == (1, 2, 5,
 
 @pytest.mark.slow
 def test_an_import_of_the_package_is_light():
-    """What only some uses need loads when it is used: a result opens without the models' library,
-    and so does a module.
+    """What only some uses need loads when it is used.
+
+    A result opens without the models' library, and so does a module.
     """
     code = "import sys, torch\n"
     for step, lines in STEPS.items():

@@ -1,5 +1,6 @@
-"""No file that is read can run code: every call of the package that loads something says so, and
-nothing of it unpickles.
+"""No file that is read can run code.
+
+Every call of the package that loads something says so, and nothing of it unpickles.
 """
 
 import ast

@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 
-from eigenlens.threads import CHOSEN, WAITING, by_matrix, eigh, one_thread, side_by_side
+from eigenlens.threads import CHOSEN, WAITING, decompose_batch, eigh, map_in_threads, one_thread
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -30,7 +30,9 @@ def test_decompositions_are_torchs_own_whatever_the_threads(threads, shape):
     values, vectors = eigh(batch)
     torch.testing.assert_close(values, torch.linalg.eigvalsh(batch))
     torch.testing.assert_close(vectors @ torch.diag_embed(values) @ vectors.mT, batch)
-    torch.testing.assert_close(by_matrix(torch.linalg.svdvals, batch), torch.linalg.svdvals(batch))
+    torch.testing.assert_close(
+        decompose_batch(torch.linalg.svdvals, batch), torch.linalg.svdvals(batch)
+    )
 
 
 def test_what_a_matrix_gives_does_not_depend_on_the_threads():
@@ -46,7 +48,7 @@ def test_what_a_matrix_gives_does_not_depend_on_the_threads():
 
 def test_each_item_has_one_thread_and_stands_in_its_order(threads):
     with torch.no_grad():
-        seen = side_by_side(
+        seen = map_in_threads(
             lambda item: (item, torch.get_num_threads(), torch.is_grad_enabled()), range(20)
         )
     assert seen == [(item, 1, False) for item in range(20)]
@@ -58,7 +60,7 @@ def test_the_threads_are_back_after_an_error(threads):
         raise ValueError(f"item {item}")
 
     with pytest.raises(ValueError, match="item 0"):
-        side_by_side(fails, range(4))
+        map_in_threads(fails, range(4))
     with pytest.raises(ValueError, match="here"), one_thread():
         assert torch.get_num_threads() == 1
         raise ValueError("here")

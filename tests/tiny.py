@@ -1,5 +1,6 @@
-"""A model small enough to be studied in a blink: two layers at random init, with a real
-tokenizer.
+"""A model small enough to be studied in a blink.
+
+Two layers at random init, with a real tokenizer.
 """
 
 import json
@@ -29,8 +30,9 @@ VOCABULARY = 30_522
 
 
 def tiny_bert(folder, seed=0):
-    """Save a BERT of 2 layers × 2 heads with minilm's tokenizer, at most 64 tokens; returns its
-    folder.
+    """Save a BERT of 2 layers × 2 heads with minilm's tokenizer, at most 64 tokens.
+
+    Returns its folder.
     """
     config = BertConfig(
         vocab_size=VOCABULARY,
@@ -44,7 +46,7 @@ def tiny_bert(folder, seed=0):
     torch.manual_seed(seed)
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(catalogue.folder("minilm") / name, folder)
+        shutil.copy(catalogue.model_folder("minilm") / name, folder)
     return folder
 
 
@@ -66,8 +68,8 @@ def tiny_llama(folder, seed=0):
     )
     torch.manual_seed(seed)
     LlamaForCausalLM(config).save_pretrained(folder)
-    shutil.copy(catalogue.folder("minilm") / "tokenizer.json", folder)
-    settings = json.loads((catalogue.folder("minilm") / "tokenizer_config.json").read_text())
+    shutil.copy(catalogue.model_folder("minilm") / "tokenizer.json", folder)
+    settings = json.loads((catalogue.model_folder("minilm") / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(
         json.dumps({**settings, "model_max_length": 2048})
     )
@@ -131,8 +133,9 @@ def token_ids(inputs, length):
 
 
 def of_catalogue(name):
-    """A model of the catalogue; one that cannot be had is skipped with the reason, but the default
-    must be there.
+    """A model of the catalogue.
+
+    One that cannot be had is skipped with the reason, but the default must be there.
     """
     try:
         return load(name)

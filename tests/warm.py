@@ -1,5 +1,6 @@
-"""The command in processes of its own that start warm: one process loads the libraries once and
-forks for every command.
+"""The command in processes of its own that start warm.
+
+One process loads the libraries once and forks for every command.
 
 A command here is as alone as in a shell: it has its own arguments, folder, environment, standard
 streams and end. Only the start of Python is not its own: tests of that, such as how many threads a

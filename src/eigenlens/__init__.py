@@ -6,9 +6,9 @@
 """
 
 from ._version import __version__
-from .threads import wait_quietly
+from .threads import wait_without_spinning
 
-wait_quietly()
+wait_without_spinning()
 
 from . import attention
 from .anatomy import freeze

@@ -21,21 +21,21 @@ def check_values(kind: type, values: Mapping[str, Any]) -> None:
     """Refuse wrong values of a dataclass before it is made, so that its own checks trust types."""
     hints = get_type_hints(kind)
     for name, value in values.items():
-        if not fits(value, hints[name]):
-            raise EigenlensError(f"{name} is {describe(hints[name])}, not {value!r}")
+        if not fits_type(value, hints[name]):
+            raise EigenlensError(f"{name} is {describe_type(hints[name])}, not {value!r}")
 
 
-def fits(value: Any, hint: Any) -> bool:
+def fits_type(value: Any, hint: Any) -> bool:
     """Whether a value is of a type; a whole number is a number, too, and true is neither.
 
-    >>> fits(3, int | None), fits(True, int), fits(1, float)
+    >>> fits_type(3, int | None), fits_type(True, int), fits_type(1, float)
     (True, False, True)
     """
     if hint is Any:
         return True
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, types.UnionType):
-        return any(fits(value, one) for one in inner)
+        return any(fits_type(value, one) for one in inner)
     if origin is Literal:
         return value in inner
     if origin is float:
@@ -44,11 +44,11 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, Integral) and not isinstance(value, bool)
     if origin in (tuple, list, Sequence):
         return isinstance(value, list | tuple) and all(
-            fits(item, inner[0]) for item in value if inner
+            fits_type(item, inner[0]) for item in value if inner
         )
     if origin is Mapping:
         return isinstance(value, dict) and all(
-            fits(item, inner[1]) for item in value.values() if inner
+            fits_type(item, inner[1]) for item in value.values() if inner
         )
     return isinstance(value, str if origin is Path else origin)
 
@@ -63,19 +63,21 @@ WORDS = {
 }
 
 
-def describe(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """A type in words.
 
-    >>> describe(int | None)
+    >>> describe_type(int | None)
     'a whole number'
     """
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(describe(one) for one in inner if one is not type(None)))
+        return " or ".join(
+            dict.fromkeys(describe_type(one) for one in inner if one is not type(None))
+        )
     if origin is Literal:
         return " or ".join(repr(one) for one in inner)
     if origin in (tuple, list, Sequence):
         return "a list" + (
-            f" of {describe(inner[0])} each" if inner and inner[0] is not Any else ""
+            f" of {describe_type(inner[0])} each" if inner and inner[0] is not Any else ""
         )
     return WORDS.get(origin, str(origin))

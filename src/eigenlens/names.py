@@ -1,4 +1,4 @@
-"""Names as a user gives them: one or several, and what a wrong one is told."""
+"""Names as a user gives them: one or several, and the error for a wrong one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ V = TypeVar("V")
 _DIGITS = re.compile(r"\d")
 
 
-def several(given: str | Iterable[str]) -> list[str]:
+def split_names(given: str | Iterable[str]) -> list[str]:
     """Names as a list, or as one text with commas.
 
-    >>> several("rows, moments"), several("sinks"), several(("rows",))
+    >>> split_names("rows, moments"), split_names("sinks"), split_names(("rows",))
     (['rows', 'moments'], ['sinks'], ['rows'])
     """
     return (
@@ -26,10 +26,10 @@ def several(given: str | Iterable[str]) -> list[str]:
     )
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint at the known name that is most like this one; nothing where none is.
 
-    >>> near("minillm", ["minilm", "smollm2"])
+    >>> did_you_mean("minillm", ["minilm", "smollm2"])
     ' (did you mean minilm?)'
     """
     by_lower = {one.lower(): one for one in known}
@@ -41,10 +41,12 @@ def near(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {by_lower[found[0]]}?)"
 
 
-def unknown(what: str, name: object, known: Iterable[str], guess: bool = True) -> EigenlensError:
-    """What is said of a name that is none of the known ones; `guess` at the one that was meant."""
+def unknown_name(
+    what: str, name: object, known: Iterable[str], guess: bool = True
+) -> EigenlensError:
+    """The error for a name that is none of the known ones; `guess` names the likeliest one."""
     listed = [str(one) for one in known]
-    hint = near(str(name), listed) if guess else ""
+    hint = did_you_mean(str(name), listed) if guess else ""
     return EigenlensError(f"no {what} {name!r}{hint}; there are {', '.join(listed) or 'none'}")
 
 
@@ -56,4 +58,4 @@ class Named(dict[str, V]):
         self.what = what
 
     def __missing__(self, name: str) -> V:
-        raise unknown(self.what, name, self)
+        raise unknown_name(self.what, name, self)

@@ -28,7 +28,7 @@ WORTH = 2**21
 """Multiply-adds of a batch of decompositions from which on a second thread is worth its start."""
 
 
-def wait_quietly() -> None:
+def wait_without_spinning() -> None:
     """Set these before torch is loaded, which reads them once.
 
     Only in the command, and where the user has chosen nothing.
@@ -80,7 +80,7 @@ def one_thread() -> Iterator[None]:
             torch.set_num_threads(mine)
 
 
-def side_by_side(work: Callable[[I], R], items: Sequence[I]) -> list[R]:
+def map_in_threads(work: Callable[[I], R], items: Sequence[I]) -> list[R]:
     """`work(item)` of every item, in order, each in one thread.
 
     As many run at once as torch has threads.
@@ -107,7 +107,7 @@ def side_by_side(work: Callable[[I], R], items: Sequence[I]) -> list[R]:
             return list(pool.map(alone, items))
 
 
-def by_matrix(decompose: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
+def decompose_batch(decompose: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
     """`decompose(batch)` of matrices `(b, m, n)`, each in one thread, large batches in parallel."""
     import torch
 
@@ -116,7 +116,7 @@ def by_matrix(decompose: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
     if batch.numel() * min(batch.shape[1:]) < WORTH:
         with one_thread():
             return decompose(batch)
-    return torch.cat(side_by_side(decompose, batch.chunk(torch.get_num_threads())))
+    return torch.cat(map_in_threads(decompose, batch.chunk(torch.get_num_threads())))
 
 
 def eigh(batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,7 +126,7 @@ def eigh(batch: Tensor) -> tuple[Tensor, Tensor]:
     """
     import torch
 
-    both = by_matrix(
+    both = decompose_batch(
         lambda some: torch.cat([(found := torch.linalg.eigh(some))[0][:, None], found[1]], 1), batch
     )
     return both[:, 0], both[:, 1:]

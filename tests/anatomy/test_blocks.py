@@ -1,5 +1,6 @@
-"""What is read of each family: its stacks, the stages of a block, where the norms stand, and that
-run part by part it is itself.
+"""What is read of each family.
+
+Its stacks, the stages of a block, where the norms stand, and that run part by part it is itself.
 """
 
 import pytest
@@ -10,7 +11,7 @@ from captures.families import FAMILIES, build, inputs
 from collapses.by_hand import distance, lively
 from eigenlens import EigenlensError
 from eigenlens.anatomy import Stage, Switches, read_stacks
-from eigenlens.anatomy.check import checked
+from eigenlens.anatomy.check import check_block
 from eigenlens.captures.precision import stays_double
 from eigenlens.lab.model import Config, Transformer
 
@@ -117,7 +118,7 @@ def test_a_block_run_part_by_part_is_the_block(name):
     for block in (block for stack in read_stacks(model) for block in stack.blocks):
 
         def note(_module, args, kwargs, out, block=block):
-            x, more = block.given(args, kwargs)
+            x, more = block.bind_call(args, kwargs)
             ours = block.run(x, more)
             ours, theirs = (ours, out) if torch.is_tensor(out) else (ours[0], out[0])
             seen.append((block.path, distance(ours, theirs)))
@@ -178,14 +179,14 @@ def test_the_check_names_block_class_and_size_of_the_difference():
         {"position_embeddings": model.rotary_emb(torch.randn(1, 5, 32), torch.arange(5)[None])},
     )
     own = block.module(x, **more)
-    checked(block, own, x, more)
+    check_block(block, own, x, more)
     with pytest.raises(
         EigenlensError,
         match=r"layers\.1 \(LlamaDecoderLayer\).*gives something 1\.0e-01 off its own output",
     ):
-        checked(block, own / 1.1, x, more)
+        check_block(block, own / 1.1, x, more)
     with pytest.raises(EigenlensError, match="off its own output"):
-        checked(block, own * torch.nan, x, more)
+        check_block(block, own * torch.nan, x, more)
 
 
 def test_a_model_without_blocks():

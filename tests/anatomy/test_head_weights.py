@@ -1,5 +1,6 @@
-"""Weights by head, whichever way a family stores them: the queries, keys, values and outputs that
-the model itself makes.
+"""Weights by head, whichever way a family stores them.
+
+The queries, keys, values and outputs that the model itself makes.
 """
 
 import numpy as np

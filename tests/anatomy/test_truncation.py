@@ -1,5 +1,6 @@
-"""Heads cut to a low rank inside a loaded model: the scores of the truncated dense matrix, and
-every weight back afterwards.
+"""Heads cut to a low rank inside a loaded model.
+
+The scores of the truncated dense matrix, and every weight back afterwards.
 """
 
 import itertools

@@ -1,5 +1,6 @@
-"""The baselines that are made from tensors; what each becomes at full size; their parts against
-loops and linear algebra.
+"""The baselines that are made from tensors.
+
+What each becomes at full size; their parts against loops and linear algebra.
 """
 
 import pytest
@@ -160,7 +161,7 @@ def test_the_joint_subspace_beats_every_other_of_its_rank():
         assert error(nearby) > error(a @ b.T)
 
 
-def test_positions_are_evenly_spaced_and_stretches_cover_all():
+def test_positions_are_evenly_spaced_and_segments_cover_all():
     assert evenly_spaced(8, 2).tolist() == [2, 6]
     assert evenly_spaced(5, 5).tolist() == [0, 1, 2, 3, 4]
     assert (segments(10, 4) > 0).sum(1).tolist() == [3, 2, 3, 2]

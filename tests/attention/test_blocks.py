@@ -1,5 +1,6 @@
-"""Block-adaptive attention: every form equals the dense masked formula, nothing sees the future,
-full shares are exact.
+"""Block-adaptive attention.
+
+Every form equals the dense masked formula, nothing sees the future, full shares are exact.
 """
 
 import math
@@ -15,7 +16,15 @@ from eigenlens.attention.block_selection import (
     kept_pairs,
     select,
 )
-from eigenlens.attention.blocks import block_attention, choose, cost, exact, flex, plain, reference
+from eigenlens.attention.blocks import (
+    block_attention,
+    choose_blocks,
+    cost,
+    dense_attention,
+    flex,
+    gathered_attention,
+    reference,
+)
 from eigenlens.errors import EigenlensError
 
 SMALL = {
@@ -54,17 +63,19 @@ def test_the_plain_form_equals_the_dense_masked_formula(T, H, G, blocks):
     settings = BlockSettings((2e-3,) * G, **(SMALL | blocks))
     ours = block_attention(q, k, v, settings)
     assert torch.allclose(ours, block_attention(q, k, v, settings, form="reference"), atol=1e-5)
-    assert (ours - exact(q, k, v, q.shape[3] ** -0.5)).abs().max() > 1e-2  # something was left out
+    assert (
+        ours - dense_attention(q, k, v, q.shape[3] ** -0.5)
+    ).abs().max() > 1e-2  # something was left out
 
 
 def test_the_reference_is_masked_softmax():
     q, k, v = data(256, B=2)
     settings = BlockSettings((2e-3, 8e-3), **SMALL)
-    batches = choose(q, k, settings, 0.25)
+    batches = choose_blocks(q, k, settings, 0.25)
     allowed = dense_mask(batches, (2, 2, 8, 64), settings)
     expected = softmax_attention(q, k, v, allowed, 0.25)
     assert torch.allclose(reference(q, k, v, batches, settings, 0.25), expected, atol=1e-5)
-    assert torch.allclose(plain(q, k, v, batches, settings, 0.25), expected, atol=1e-5)
+    assert torch.allclose(gathered_attention(q, k, v, batches, settings, 0.25), expected, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -72,14 +83,14 @@ def test_the_reference_is_masked_softmax():
 def test_the_compiled_form_equals_the_dense_masked_formula():
     q, k, v = data(256, 6, 2, D=32)
     settings = BlockSettings((2e-3, 4e-3), **SMALL)
-    batches = choose(q, k, settings, 0.2)
+    batches = choose_blocks(q, k, settings, 0.2)
     compiled = flex(q, k, v, batches, settings, 0.2)
     assert torch.allclose(compiled, reference(q, k, v, batches, settings, 0.2), atol=1e-5)
 
 
 def test_keeping_everything_is_full_attention():
     q, k, v = data(384)
-    full = exact(q, k, v, 0.25)
+    full = dense_attention(q, k, v, 0.25)
     assert torch.allclose(
         block_attention(q, k, v, BlockSettings((1e-30, 1e-30), **SMALL), 0.25), full, atol=1e-5
     )
@@ -89,7 +100,7 @@ def test_keeping_everything_is_full_attention():
 def test_dense_and_sparse_heads_go_together():
     q, k, v = data(384)
     mixed = block_attention(q, k, v, BlockSettings((0.0, 4e-3), **SMALL), 0.25)
-    assert torch.allclose(mixed[:, :3], exact(q, k, v, 0.25)[:, :3], atol=1e-5)
+    assert torch.allclose(mixed[:, :3], dense_attention(q, k, v, 0.25)[:, :3], atol=1e-5)
     assert torch.allclose(
         mixed[:, 3:],
         block_attention(q, k, v, BlockSettings((4e-3, 4e-3), **SMALL), 0.25)[:, 3:],
@@ -149,7 +160,7 @@ def test_large_scores_stay_finite():
 def test_decoding_steps_and_short_inputs_attend_exactly():
     q, k, v = data(300)
     settings = BlockSettings((1.0, 1.0), **SMALL)
-    full = exact(q, k, v, 0.25)
+    full = dense_attention(q, k, v, 0.25)
     assert torch.allclose(
         block_attention(q[:, :, -1:], k, v, settings, 0.25), full[:, :, -1:], atol=1e-5
     )
@@ -157,7 +168,7 @@ def test_decoding_steps_and_short_inputs_attend_exactly():
         block_attention(q[:, :, -7:], k, v, settings, 0.25), full[:, :, -7:], atol=1e-5
     )
     short = [x[:, :, :100] for x in (q, k, v)]
-    assert torch.equal(block_attention(*short, settings, 0.25), exact(*short, 0.25))
+    assert torch.equal(block_attention(*short, settings, 0.25), dense_attention(*short, 0.25))
 
 
 def test_cost_counts_selection():

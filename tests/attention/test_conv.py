@@ -1,5 +1,6 @@
-"""Convolved attention: torch's own convolution and attention give the same, and the edges are where
-they should be.
+"""Convolved attention.
+
+Torch's own convolution and attention give the same, and the edges are where they should be.
 """
 
 import pytest

@@ -1,5 +1,6 @@
-"""The recurrences: the loop is the formula, the chunked form is the loop, and a state does what its
-rule says.
+"""The recurrences.
+
+The loop is the formula, the chunked form is the loop, and a state does what its rule says.
 """
 
 import numpy as np

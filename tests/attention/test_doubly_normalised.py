@@ -1,5 +1,6 @@
-"""Attention that does not explain keys away: the guarantee, the mixture, and Sinkhorn's
-iteration.
+"""Attention that does not explain keys away.
+
+The guarantee, the mixture, and Sinkhorn's iteration.
 """
 
 import hypothesis.extra.numpy as arrays
@@ -53,8 +54,9 @@ def test_the_guarantee_holds_in_single_precision(s):
 
 
 def test_the_guarantee_is_tight():
-    """One query outbids all others for every key, and these look at the first key alone: the rest
-    keep 1/S each.
+    """One query outbids all others for every key, and these look at the first key alone.
+
+    The rest keep 1/S each.
     """
     S = 6
     s = torch.full((S, S), -40.0, dtype=torch.float64)
@@ -130,8 +132,9 @@ def test_sinkhorn_nears_columns_that_sum_to_one():
 
 
 def test_padding_is_left_out_on_both_sides():
-    """The output of the tokens that stand is the output without the others; nothing is not a
-    number.
+    """The output of the tokens that stand is the output without the others.
+
+    Nothing is not a number.
     """
     q, k, v = (torch.randn(2, 2, 9, 4, requires_grad=True) for _ in range(3))
     keys = torch.ones(2, 9, dtype=torch.bool)

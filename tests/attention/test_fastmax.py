@@ -1,5 +1,6 @@
-"""Fastmax against loops over tokens: its polynomial, its features, its rank, what its
-normalisations do and refuse.
+"""Fastmax against loops over tokens.
+
+Its polynomial, its features, its rank, what its normalisations do and refuse.
 """
 
 import math
@@ -10,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from eigenlens.attention import find, make
 from eigenlens.attention.fastmax import Fastmax, _features, _pairs, _rows
-from eigenlens.attention.prefix import causal_product, whole_product
+from eigenlens.attention.prefix import causal_product, full_product
 from eigenlens.errors import EigenlensError
 
 B, H, N, D, E = 2, 3, 19, 5, 4
@@ -143,8 +144,9 @@ def test_no_earlier_output_moves_when_a_later_token_does(p, normalise):
 
 
 def test_a_largest_length_over_tokens_does_tell_of_the_future():
-    """Why "tokens" is refused under a causal mask: the padding of later tokens changes what the
-    first ones see.
+    """Why "tokens" is refused under a causal mask.
+
+    The padding of later tokens changes what the first ones see.
     """
     mechanism = make("fastmax", normalise="tokens")
     q, k, v = (x.detach() for x in inputs(21))
@@ -160,8 +162,9 @@ def test_a_largest_length_over_tokens_does_tell_of_the_future():
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_operations_grow_with_the_length_and_the_cost_says_how_many(p, causal):
-    """Against torch's own counter: four times the tokens take about four times the products; the
-    bound of eight is the sheet's.
+    """Against torch's own counter: four times the tokens take about four times the products.
+
+    The bound of eight is the sheet's.
     """
     mechanism, counted = make("fastmax", p=p), {}
     for n in (1024, 4096):
@@ -215,7 +218,7 @@ def test_the_running_sums_are_those_of_a_loop(T, chunk):
         torch.testing.assert_close(below[:, :, i, 0], weights.sum(2), atol=1e-5, rtol=1e-5)
         wanted = torch.einsum("bhj,bhje->bhe", weights, v[:, :, seen])
         torch.testing.assert_close(above[:, :, i], wanted, atol=1e-5, rtol=1e-5)
-    whole = whole_product(a, b, v)
+    whole = full_product(a, b, v)
     torch.testing.assert_close(
         whole[0], torch.einsum("bhif,bhjf,bhje->bhie", a, b, v), atol=1e-5, rtol=1e-5
     )

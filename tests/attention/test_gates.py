@@ -1,5 +1,6 @@
-"""Gates on attention against formulas written out: where they sit, what they start as, what they
-let through.
+"""Gates on attention against formulas written out.
+
+Where they sit, what they start as, what they let through.
 """
 
 import itertools
@@ -128,8 +129,9 @@ def test_an_additive_gate_without_weights_is_plain_attention():
 
 
 def test_gates_span_as_many_value_output_maps_as_a_head_is_wide():
-    """Per query the map of values is `W_V diag(g_i) W_O`: one for all without a gate, up to min(n,
-    E) of them with one.
+    """Per query the map of values is `W_V diag(g_i) W_O`.
+
+    One for all without a gate, up to min(n, E) of them with one.
     """
     _, _, _, x = drawn()
     w_v, w_o = torch.randn(C, E, dtype=torch.float64), torch.randn(E, C, dtype=torch.float64)
@@ -180,14 +182,14 @@ def test_a_gate_goes_around_any_mechanism_and_can_what_that_one_can():
 
 
 def test_what_a_gate_cannot_be_is_said():
-    for settings, told in (
+    for settings, message in (
         ({"position": "G6"}, "no position 'G6' of a gate"),
         ({"per": "row"}, "no per 'row'"),
         ({"form": "tanh"}, "no form 'tanh'"),
         ({"position": "G5", "per": "head"}, "there are no heads"),
         ({"position": "G5", "shared": True}, "there are no heads"),
     ):
-        with pytest.raises(EigenlensError, match=told):
+        with pytest.raises(EigenlensError, match=message):
             GateSettings(**settings)
     with pytest.raises(EigenlensError, match="belongs to the layer"):
         Gated(GateSettings("G5"), SHAPE)

@@ -123,8 +123,9 @@ def test_local_heads_are_zero_outside_their_window_and_the_others_are_not():
 
 
 def test_a_hundred_tokens_under_a_stride_of_two_are_fifty_keys():
-    """The pattern of a convolved head is P (100 × keys) times a convolution: no rank above the
-    number of keys.
+    """The pattern of a convolved head is P (100 × keys) times a convolution.
+
+    No rank above the number of keys.
     """
     torch.manual_seed(0)
     q, k = (
@@ -166,7 +167,7 @@ def test_what_a_mix_can_is_what_its_members_can():
 
 def test_heads_times_the_cost_are_the_costs_of_all_heads():
     mix = HeadMix([(Softmax(), 3), (Earlier(), 1)])
-    assert mix.whole_cost(100, 8) == 3 * 2 * 100 * 100 * 8 + 100 * 8 == 4 * mix.cost(100, 8)
+    assert mix.total_cost(100, 8) == 3 * 2 * 100 * 100 * 8 + 100 * 8 == 4 * mix.cost(100, 8)
 
 
 def test_what_cannot_be_a_mix_is_said():

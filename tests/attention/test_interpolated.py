@@ -1,5 +1,6 @@
-"""Interpolated keys: the fast forms equal the formula, computed scores stay exact, W is fitted,
-learned and refitted.
+"""Interpolated keys.
+
+The fast forms equal the formula, computed scores stay exact, W is fitted, learned and refitted.
 """
 
 import pytest

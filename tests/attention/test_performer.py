@@ -29,8 +29,9 @@ def test_directions_are_orthogonal_in_blocks_and_the_same_every_time(width, feat
 
 
 def test_directions_are_those_of_a_normal_distribution():
-    """Mean 0 and covariance I over many seeds, within five standard errors; lengths of the mean
-    square D.
+    """Mean 0 and covariance I over many seeds, within five standard errors.
+
+    Lengths of the mean square D.
     """
     w = torch.stack([w_of(4, 4, seed) for seed in range(4000)])
     rows = w.reshape(-1, 4)

@@ -1,5 +1,6 @@
-"""The matrix of queries and keys of a head: eigenvalues, penalty and best low rank, against the
-dense matrix.
+"""The matrix of queries and keys of a head.
+
+Eigenvalues, penalty and best low rank, against the dense matrix.
 """
 
 import numpy as np

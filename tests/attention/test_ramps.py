@@ -1,5 +1,6 @@
-"""Softmax attention as an interpolant: the errors of the published construction, and sequences
-mapped by two layers of it.
+"""Softmax attention as an interpolant.
+
+The errors of the published construction, and sequences mapped by two layers of it.
 """
 
 import math
@@ -31,8 +32,9 @@ def test_the_error_halves_as_the_anchors_double():
 
 
 def test_a_soft_ramp_is_about_four_times_nearer():
-    """At the ends it is what the three nearest anchors give; the published .0017 leaves out the
-    very end.
+    """At the ends it is what the three nearest anchors give.
+
+    The published .0017 leaves out the very end.
     """
     found, spacing = sup(Ramp(-1, 1, 129, None, ONE)), 2 / 128
     weights = [math.exp(-2 * k * k) for k in range(6)]
@@ -82,8 +84,9 @@ def test_heads_divide_the_error_as_anchors_do():
 
 
 def sorter(dtype=torch.float64):
-    """Two numbers in order: min = x₁ − relu(x₁ − x₂), max = x₂ + relu(x₁ − x₂); x itself is relu(x
-    + 1) − 1 on the box.
+    """Two numbers in order: min = x₁ − relu(x₁ − x₂), max = x₂ + relu(x₁ − x₂).
+
+    X itself is relu(x + 1) − 1 on the box.
     """
     weight = torch.tensor(
         [[[1.0], [0.0]], [[0.0], [1.0]], [[1.0], [-1.0]], [[0.0], [0.0]]], dtype=dtype

@@ -23,8 +23,9 @@ def model():
 
 
 def test_a_registered_mechanism_gets_the_masks_of_sdpa(model):
-    """Padding and causality reach it: the model's output does not change when it attends as sdpa
-    does.
+    """Padding and causality reach it.
+
+    The model's output does not change when it attends as sdpa does.
     """
     seen = []
 
@@ -80,8 +81,9 @@ def test_a_name_or_letter_that_is_taken_is_refused():
 
 
 def test_a_known_mechanism_attends_in_a_model_with_its_settings(model):
-    """One evenly spaced key of nine is the fifth: every token gets its value, whatever the queries
-    are.
+    """One evenly spaced key of nine is the fifth.
+
+    Every token gets its value, whatever the queries are.
     """
     with pytest.raises(EigenlensError, match=r"uniform-keys .* cannot be causal"):
         register("uniform-keys", keys=1)

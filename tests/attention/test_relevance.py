@@ -11,8 +11,8 @@ from eigenlens.attention.relevance import (
     evenness,
     head_relevance,
     head_terms,
-    over_tokens,
     relevance_map,
+    token_median,
 )
 
 B, H, T, E, C = 3, 4, 9, 5, 8
@@ -76,7 +76,7 @@ def test_the_map_is_the_median_over_tokens_and_then_over_inputs():
             each = [np.median(c[b, h][tokens[b]].numpy()) for b in range(B)]
             assert float(found[layer, h]) == pytest.approx(float(np.median(each)), rel=1e-5)
     torch.testing.assert_close(
-        over_tokens(layers[0]), torch.from_numpy(np.median(layers[0].numpy(), 2))
+        token_median(layers[0]), torch.from_numpy(np.median(layers[0].numpy(), 2))
     )
 
 

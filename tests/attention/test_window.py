@@ -1,5 +1,6 @@
-"""Windows and sinks: which pairs are seen, told one by one; and softmax with one more in the
-denominator.
+"""Windows and sinks: which pairs are seen, told one by one.
+
+And softmax with one more in the denominator.
 """
 
 import pytest

@@ -1,5 +1,6 @@
-"""A mechanism for each head: the choice is the best of all within the budget, and what it rests on
-is measured rightly.
+"""A mechanism for each head.
+
+The choice is the best of all within the budget, and what it rests on is measured rightly.
 """
 
 import itertools

@@ -1,5 +1,6 @@
-"""Mechanisms in models that were trained without them: the models' own measures, and refusals as
-rows.
+"""Mechanisms in models that were trained without them.
+
+The models' own measures, and refusals as rows.
 """
 
 import numpy as np

@@ -235,9 +235,12 @@ def test_the_command_prints_saves_and_takes_a_users_file(tiny, tmp_path, monkeyp
     ]
     shown = CliRunner().invoke(app, [*call, "--lengths", "16,32", "--resume"])
     assert "all-alike" in shown.stdout and record["sentence"][:40] in shown.stdout
-    for extra, told in ((["--lengths", "a"], "whole numbers"), (["speech"], "no bench 'speech'")):
+    for extra, message in (
+        (["--lengths", "a"], "whole numbers"),
+        (["speech"], "no bench 'speech'"),
+    ):
         wrong = CliRunner().invoke(app, [*call, *extra])
-        assert isinstance(wrong.exception, EigenlensError) and told in str(wrong.exception)
+        assert isinstance(wrong.exception, EigenlensError) and message in str(wrong.exception)
 
 
 def test_a_mechanism_of_a_user_goes_through_the_trained_benches(tiny, tmp_path, monkeypatch):

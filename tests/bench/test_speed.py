@@ -76,13 +76,13 @@ def test_the_sentence_counts_those_below():
         {"tokens": 4096, "times_faster": 18.2},
         {"tokens": 4096, "times_faster": 41.7},
     ]
-    said = sentence(summary, race)
-    assert said.startswith(
+    message = sentence(summary, race)
+    assert message.startswith(
         "2 of 3 mechanisms end up faster than torch's own attention (the earliest: c from 260"
         " tokens on; "
     )
-    assert "the latest: a from 3,500 tokens on)" in said
-    assert said.endswith("18 to 42 times as fast as token by token at 4,096 tokens.")
+    assert "the latest: a from 3,500 tokens on)" in message
+    assert message.endswith("18 to 42 times as fast as token by token at 4,096 tokens.")
     assert (
         "1 of 2 mechanisms end up faster than torch's own attention (a from 3,500 tokens on);"
         in sentence(summary[:3], race)
@@ -143,10 +143,10 @@ def test_linear_mechanisms_are_held_to_how_they_grow_and_where_they_cross():
         {"mechanism": "fastmax", "exponent": 1.3, "crossover": 5000.0},
         {"mechanism": "softmax", "exponent": 2.0, "crossover": None},
     ]
-    said = sentence(rows, [{"tokens": 4096, "times_faster": 20.0}])
+    message = sentence(rows, [{"tokens": 4096, "times_faster": 20.0}])
     assert (
         "of 2 linear ones 1 grow with an exponent of at most 1.15 and 1 are faster from below 4,096"
-        " tokens on" in said
+        " tokens on" in message
     )
     assert "linear one" not in sentence(
         [{**row, "exponent": None} for row in rows], [{"tokens": 64, "times_faster": 2.0}]

@@ -78,8 +78,8 @@ def test_the_spread_and_the_sentence():
         {"task": "t", "mechanism": "local", "loss": 1.5, "loss_low": 1.4, "loss_high": 1.6},
         {"task": "u", "mechanism": "softmax", "loss": 1.0, "loss_low": 1.0, "loss_high": 1.0},
     ]
-    said = sentence(rows)
-    assert said.startswith("On t local ends lowest with a loss of 1.500 (full attention 2.000);")
-    assert said.endswith("on u softmax ends lowest with a loss of 1.000.")
+    message = sentence(rows)
+    assert message.startswith("On t local ends lowest with a loss of 1.500 (full attention 2.000);")
+    assert message.endswith("on u softmax ends lowest with a loss of 1.000.")
     rows[1] |= {"loss_high": 1.9}
     assert "(full attention 2.000, within the spread of the seeds)" in sentence(rows)

@@ -78,8 +78,9 @@ def own_streams(model, given):
 @torch.no_grad()
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family(name):
-    """Inputs and outputs are the model's own hidden states; calls lie in their blocks, padding is
-    marked.
+    """Inputs and outputs are the model's own hidden states.
+
+    Calls lie in their blocks, padding is marked.
     """
     model, given = build(name), inputs(name, "right")
     layers, calls = layers_of(model, lambda: model(**given))

@@ -1,5 +1,7 @@
-"""One reading of masks: capture, registered mechanisms and drop-ins agree about every number that a
-model may write for "never", in every dtype.
+"""One reading of masks.
+
+Capture, registered mechanisms and drop-ins agree about every number that a model may write for
+"never", in every dtype.
 """
 
 import types

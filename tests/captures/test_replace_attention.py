@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 import eigenlens as el
 from captures.families import build, inputs
-from eigenlens.captures.transformers_backend import mechanism
+from eigenlens.captures.transformers_backend import attention_function
 
 
 class Plain(nn.Module):
@@ -97,7 +97,7 @@ def test_a_registered_mechanism_stays_with_the_model():
 
     with torch.no_grad():
         before = model(ids).last_hidden_state
-        el.attention.register("eigenlens-test", mechanism(model, attend))
+        el.attention.register("eigenlens-test", attention_function(model, attend))
         own = model.config._attn_implementation
         model.set_attn_implementation("eigenlens-test")
         for _ in range(2):

@@ -17,8 +17,9 @@ def calls_of(name, padding="none", **options):
 
 @pytest.mark.parametrize("name", sorted(ROTARY))
 def test_before_rope_scores_at_equal_positions_are_unchanged(name):
-    """A rotation of query i and key i by the same angle leaves their product; other pairs do
-    change.
+    """A rotation of query i and key i by the same angle leaves their product.
+
+    Other pairs do change.
     """
     torch.manual_seed(0)
     _, after = calls_of(name)

@@ -176,12 +176,12 @@ BAD = {
 
 @pytest.mark.parametrize("what", BAD)
 def test_what_it_refuses_it_names_in_one_sentence(explain, world, tmp_path, what):
-    model, given, said = BAD[what]
+    model, given, message = BAD[what]
     done = explain(getattr(world, model, model), *given)
     assert done.code == 2
     assert done.out == ""
     last = done.err.strip().splitlines()[-1]
-    assert last.startswith("eigenlens: ") and said in last
+    assert last.startswith("eigenlens: ") and message in last
     assert "Traceback" not in done.err
     assert not (tmp_path / "explanation").exists()
 
@@ -190,11 +190,11 @@ def test_what_it_refuses_it_names_in_one_sentence(explain, world, tmp_path, what
 def test_a_text_that_begins_with_a_minus(explain, world, tmp_path, text):
     """Taken for options it is refused with the way to give it, and that way works."""
     done = explain(world.llama, text, "--no-deletion", *FEW)
-    told = " ".join(done.err.split())
+    message = " ".join(done.err.split())
     assert (
         done.code == 2
-        and "a text that begins with - comes last, behind --" in told.lower()
-        and "Traceback" not in told
+        and "a text that begins with - comes last, behind --" in message.lower()
+        and "Traceback" not in message
     )
     assert explain(world.llama, "--no-deletion", *FEW, "-o", "e", "--", text).code == 0
     assert Explanation.open(tmp_path / "e").facts.data.name == text

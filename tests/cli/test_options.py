@@ -1,5 +1,7 @@
-"""One name for each thing: what an option of a command is called, a Python call takes, with the same
-default, and the other way round.
+"""One name for each thing.
+
+What an option of a command is called, a Python call takes, with the same default, and the other way
+round.
 """
 
 import inspect

@@ -1,5 +1,6 @@
-"""Without a folder's name every command works again and again: its result goes into a fresh folder
-beside the others.
+"""Without a folder's name every command works again and again.
+
+Its result goes into a fresh folder beside the others.
 """
 
 import inspect
@@ -10,7 +11,7 @@ import typer
 
 from eigenlens import Explanation, Plan, Study
 from eigenlens.cli import app
-from eigenlens.cli.output_folder import latest, place_for
+from eigenlens.cli.output_folder import choose_output_dir, latest
 from tiny import some_text, tiny_bert, tiny_llama
 
 STUDY = ("--max-inputs", 24, "--max-length", 16, "--only", "rows,moments")
@@ -127,31 +128,34 @@ def test_benches_and_papers_share_a_folder_until_one_of_them_is_there(here):
         (here / file).parent.mkdir(parents=True, exist_ok=True)
         (here / file).touch()
 
-    assert place_for(None, "reproduction", FILES) == Path("reproduction")
+    assert choose_output_dir(None, "reproduction", FILES) == Path("reproduction")
     fill("reproduction/gated/reproduction.json")
-    assert place_for(None, "reproduction", FILES) == Path("reproduction")
+    assert choose_output_dir(None, "reproduction", FILES) == Path("reproduction")
     fill("reproduction/fast/reproduction.json")
-    assert place_for(None, "reproduction", FILES) == Path("reproduction-2")
-    assert place_for(None, "reproduction", FILES, resume=True) == Path("reproduction")
-    assert place_for(None, "reproduction", FILES, overwrite=True) == Path("reproduction")
+    assert choose_output_dir(None, "reproduction", FILES) == Path("reproduction-2")
+    assert choose_output_dir(None, "reproduction", FILES, resume=True) == Path("reproduction")
+    assert choose_output_dir(None, "reproduction", FILES, overwrite=True) == Path("reproduction")
     fill("reproduction-2/sinks/reproduction-request.json")
-    assert place_for(None, "reproduction", FILES) == Path("reproduction-2")  # to be gone on with
-    assert place_for(None, "reproduction", FILES, resume=True) == Path("reproduction-2")
+    assert choose_output_dir(None, "reproduction", FILES) == Path(
+        "reproduction-2"
+    )  # to be gone on with
+    assert choose_output_dir(None, "reproduction", FILES, resume=True) == Path("reproduction-2")
     fill("reproduction-2/sinks/reproduction.json")
-    assert place_for(None, "reproduction", FILES) == Path("reproduction-3")
-    assert place_for(Path("mine"), "reproduction", FILES) == Path("mine")
+    assert choose_output_dir(None, "reproduction", FILES) == Path("reproduction-3")
+    assert choose_output_dir(Path("mine"), "reproduction", FILES) == Path("mine")
 
 
 def test_a_folder_or_file_of_the_user_is_passed_by(here):
     (here / "study").write_text("notes")
     (here / "study-2").mkdir()
     (here / "study-2" / "notes.md").touch()
-    assert place_for(None, "study", ["study.json"]) == Path("study-3")
+    assert choose_output_dir(None, "study", ["study.json"]) == Path("study-3")
 
 
 def test_no_command_has_a_default_folder_that_is_taken_the_second_time():
-    """A default that is a fixed folder would be: of all commands only the page of a report is
-    replaced.
+    """No command has a fixed folder as its default.
+
+    Of all commands only the page of a report is replaced.
     """
     fixed = {}
     for command in app.registered_commands:

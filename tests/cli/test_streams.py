@@ -1,5 +1,6 @@
-"""A reader that has had enough, as `head` has, stops no command: it ends with 0 and says
-nothing.
+"""A reader that has had enough, as `head` has, stops no command.
+
+It ends with 0 and says nothing.
 """
 
 import os

@@ -1,5 +1,6 @@
-"""Attention heads computed by hand: in numpy, and with 80 digits, where a violation cannot hide
-behind rounding.
+"""Attention heads computed by hand.
+
+In numpy, and with 80 digits, where a violation cannot hide behind rounding.
 """
 
 import mpmath

@@ -140,8 +140,9 @@ def test_no_violation_in_a_thousand_random_instances(case):
     st.booleans(),
 )
 def test_no_violation_with_masks_and_biases(case, kind, from_pattern):
-    """Only what the true scores allow is claimed: nothing but Dobrushin's bound where rows see
-    different keys.
+    """Only what the true scores allow is claimed.
+
+    Nothing but Dobrushin's bound where rows see different keys.
     """
     T = len(case.x)
     _, scores = float_patterns(case)
@@ -186,8 +187,9 @@ def test_no_violation_with_masks_and_biases(case, kind, from_pattern):
 
 
 def test_no_head_of_a_real_bert_breaks_a_bound():
-    """MiniLM in double precision, pattern and scores by hand; the layer's output is that of its own
-    module.
+    """MiniLM in double precision, pattern and scores by hand.
+
+    The layer's output is that of its own module.
     """
     model = load("minilm").module.double()
     ids = torch.arange(1000, 1024)[None]

@@ -1,5 +1,6 @@
-"""A collapse run on a cluster: the numbers of the local engine to the last bit, and what is said
-where shards fail.
+"""A collapse run on a cluster.
+
+The numbers of the local engine to the last bit, and what is said where shards fail.
 """
 
 import json
@@ -48,11 +49,13 @@ def found(record):
 
 
 def test_a_cluster_gives_the_numbers_of_this_process_to_the_last_bit(world, cluster, whole):
-    told = []
-    made = el.collapse(*world, **ASKED, engine=cluster, progress=lambda *said: told.append(said))
+    messages = []
+    made = el.collapse(
+        *world, **ASKED, engine=cluster, progress=lambda *message: messages.append(message)
+    )
     assert found(made.record()) == found(whole)
     assert made.record()["sentence"] == whole["sentence"] and made.notes == ()
-    assert {what: (done, total) for what, done, total in told} == {
+    assert {what: (done, total) for what, done, total in messages} == {
         "full": (44, 44),
         "SAN": (44, 44),
         "without norm": (44, 44),
@@ -127,9 +130,9 @@ def test_or_it_is_missing_and_a_note_says_so_also_when_the_run_goes_on(
     numbers = {row["number"] for row in run.record()["curves"]["SAN"]}
     assert len(numbers) == 1 and 0 < 44 - numbers.pop() <= 8
     notes = run.notes
-    told = "what was found of {} is partial: 1 shard with"
+    message = "what was found of {} is partial: 1 shard with"
     assert [
-        told.format(name) in note for name, note in zip(("full", "SAN", "without norm"), notes)
+        message.format(name) in note for name, note in zip(("full", "SAN", "without norm"), notes)
     ] == [True] * 3
     assert notes[0].endswith("with: ValueError: no")
     # nothing came through

@@ -73,8 +73,9 @@ def test_the_slope_is_that_of_the_whole_head(kind):
 
 
 def test_a_head_without_scores_leaves_nothing():
-    """`W_QK = 0`: every token becomes the mean at once; what is left is rounding, and must not pass
-    for order 1.
+    """`W_QK = 0`: every token becomes the mean at once.
+
+    What is left is rounding, and must not pass for order 1.
     """
     rng = np.random.default_rng(0)
     x, w = torch.from_numpy(rng.normal(size=(9, 4))), torch.from_numpy(rng.normal(size=(4, 4)))
@@ -87,8 +88,9 @@ def test_a_head_without_scores_leaves_nothing():
 
 
 def test_every_head_of_a_real_bert_is_cubic_and_would_be_linear_behind_a_mask():
-    """MiniLM has positions in its embeddings only: its scores are products, up to the biases of the
-    projections.
+    """MiniLM has positions in its embeddings only.
+
+    Its scores are products, up to the biases of the projections.
     """
     model = load("minilm")
     tokens = model.tokenizer(

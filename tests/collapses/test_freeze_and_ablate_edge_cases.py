@@ -1,5 +1,6 @@
-"""Hard cases of freezing and ablating: padding, caches, nesting, dropout, blocks that only look
-like known ones.
+"""Hard cases of freezing and ablating.
+
+Padding, caches, nesting, dropout, blocks that only look like known ones.
 """
 
 import copy

@@ -1,5 +1,6 @@
-"""Terms by path length against two other ways to them: all paths one by one, and a frozen forward
-by hand whose heads are weighed.
+"""Terms by path length against two other ways to them.
+
+All paths one by one, and a frozen forward by hand whose heads are weighed.
 
 With every head's output times a and every MLP's times b, the frozen forward is the polynomial
 `Σ_k,m a^k b^m X_k,m` (plus biases, which the forward of a zero stream gives), so that values at a
@@ -109,8 +110,9 @@ def test_terms_are_the_sums_over_all_paths(name, by):
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "gpt_neox"])
 def test_each_path_is_its_own_product_of_heads(kind):
-    """The forward by hand with only the heads S on sums all paths over subsets of S; inclusion and
-    exclusion leaves one.
+    """The forward by hand with only the heads S on sums all paths over subsets of S.
+
+    Inclusion and exclusion leaves one.
     """
     model = lively(kind, num_hidden_layers=2)
     graph, x, by_hand = graphs(kind, model=model)

@@ -105,7 +105,7 @@ def test_a_finished_run_is_opened_and_never_overwritten_unasked(world, tmp_path,
     assert el.Collapse.open(tmp_path / "run").record() == again.record()
     for part, key, told in (
         ("facts", "float64", "lack float64"),
-        ("bounds", "heads", "its bounds are not whole"),
+        ("bounds", "heads", "its bounds are not complete"),
     ):
         content = json.loads((tmp_path / "run" / "collapse.json").read_text())
         del content[part][key]

@@ -1,5 +1,7 @@
-"""Random paths: their probabilities, that estimates are unbiased, and single paths against forwards
-and products by hand.
+"""Random paths.
+
+Their probabilities, that estimates are unbiased, and single paths against forwards and products by
+hand.
 """
 
 import copy
@@ -69,13 +71,13 @@ def drawn(sample):
 def test_paths_come_as_often_as_their_probability(hops, weights):
     sample, want = draw_paths(weights, hops, 20_000, seed=3), probabilities(weights, hops)
     assert len(sample) == 20_000 and sample.layers.shape == sample.heads.shape == (20_000, hops)
-    paths, said = drawn(sample), {}
+    paths, message = drawn(sample), {}
     for path, log_p in zip(paths, sample.log_probability.tolist()):
         assert np.exp(log_p) == pytest.approx(want[path])
-        said[path] = np.exp(log_p)
+        message[path] = np.exp(log_p)
     seen = Counter(paths)
-    rare = [path for path in want if path not in said]
-    assert sum(said.values()) == pytest.approx(1 - sum(want[path] for path in rare), abs=1e-9)
+    rare = [path for path in want if path not in message]
+    assert sum(message.values()) == pytest.approx(1 - sum(want[path] for path in rare), abs=1e-9)
     assert sum(want[path] for path in rare) < 1e-3
     often = [path for path in want if want[path] * 20_000 >= 5]
     counts, expected = (
@@ -119,8 +121,9 @@ def test_weights_that_would_bias(bad):
 
 
 def by_hand_term(by_hand, x, path):
-    """A path's term from forwards with only some of its heads on: inclusion and exclusion over its
-    hops.
+    """A path's term from forwards with only some of its heads on.
+
+    Inclusion and exclusion over its hops.
     """
     total = 0
     for some in product((0, 1), repeat=len(path[0])):

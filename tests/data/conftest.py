@@ -18,7 +18,7 @@ def minilm():
 @pytest.fixture(scope="session")
 def words():
     """Words that are one token each, so that a token says which word it was."""
-    tokenizer = AutoTokenizer.from_pretrained(catalogue.folder("minilm"))
+    tokenizer = AutoTokenizer.from_pretrained(catalogue.model_folder("minilm"))
     ids = [
         i
         for word, i in sorted(tokenizer.get_vocab().items())

@@ -1,5 +1,6 @@
-"""Token ids as arrays: the length is the array's, and what is said of them names the array and
-nothing else.
+"""Token ids as arrays.
+
+The length is the array's, and what is said of them names the array and nothing else.
 """
 
 import json
@@ -84,10 +85,10 @@ def test_a_killed_study_of_an_array_goes_on(bert, tmp_path):
 
 
 def test_a_plan_of_a_study_of_an_array_asks_for_the_array(made, bert):
-    with pytest.raises(EigenlensError) as told:
+    with pytest.raises(EigenlensError) as raised:
         el.plan(made, budget=0.5, model=bert)
     assert (
-        str(told.value)
+        str(raised.value)
         == "the study was made from an array (60 × 20) in memory, which it does not keep; give the"
         " array again, as data"
     )
@@ -167,18 +168,18 @@ SAID = {
 
 @pytest.mark.parametrize("case", SAID)
 def test_what_is_wrong_with_an_array_is_said_of_the_array(bert, case):
-    array, options, said = SAID[case]
-    with pytest.raises(EigenlensError) as told:
+    array, options, message = SAID[case]
+    with pytest.raises(EigenlensError) as raised:
         el.study(bert, array(), **options)
-    text = str(told.value)
-    assert text == said
+    text = str(raised.value)
+    assert text == message
     assert not re.search(r"/tmp|\.npy|None|128|--", text)
 
 
 def test_a_module_without_a_config_has_no_vocabulary_to_be_outside_of():
-    with pytest.raises(EigenlensError) as told:
+    with pytest.raises(EigenlensError) as raised:
         el.study(Plain(), IDS - 60)
-    assert str(told.value).endswith("and token ids are 0 or more")
+    assert str(raised.value).endswith("and token ids are 0 or more")
     assert el.study(Plain(), IDS, only="rows").length == 20
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from eigenlens.data.datasets import DATASETS, DEFAULT_DATASET, images, reviews, text
-from eigenlens.data.wikipedia import articles, plain
+from eigenlens.data.wikipedia import articles, plain_text
 from eigenlens.errors import EigenlensError
 from eigenlens.models.fetch import fetch
 
@@ -50,11 +50,11 @@ def test_wikipedia_is_streamed() -> None:
     """The whole is 100 MB; a pass over it in a fresh process must not hold anything near that."""
     available("wikipedia")
     program = (
-        "from eigenlens.run.memory import peak\n"
+        "from eigenlens.run.memory import peak_resident_bytes\n"
         "from eigenlens.data.datasets import text\n"
-        "documents = text('wikipedia'); next(documents); before = peak()\n"
+        "documents = text('wikipedia'); next(documents); before = peak_resident_bytes()\n"
         "for _, _ in zip(range(2500), documents): pass\n"
-        "print((peak() - before) // 2**20)"
+        "print((peak_resident_bytes() - before) // 2**20)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -78,7 +78,7 @@ def test_wikipedia_is_streamed() -> None:
     ],
 )
 def test_markup_becomes_what_a_reader_sees(markup: str, words: str) -> None:
-    assert plain(markup) == words
+    assert plain_text(markup) == words
 
 
 def test_only_whole_articles_of_the_main_namespace_are_kept() -> None:

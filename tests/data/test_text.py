@@ -54,8 +54,9 @@ def test_a_large_file_is_never_held(tmp_path, line):
 
 
 def test_reading_stops_where_the_reader_stops(tmp_path):
-    """What lies behind the last piece that was wanted is not even looked at: here it is not
-    text.
+    """What lies behind the last piece that was wanted is not even looked at.
+
+    Here it is not text.
     """
     path = tmp_path / "mixed.txt"
     path.write_bytes(b"good words \n\n" * 50_000 + b"\xff\xff")

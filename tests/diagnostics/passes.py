@@ -23,8 +23,9 @@ def subject_of(model, batch):
 
 
 def diagnosed(model, batches, *diagnostics):
-    """Show every batch to the diagnostics (`batches` empty: only those of probes of their own);
-    gives the subject.
+    """Show every batch to the diagnostics (`batches` empty: only those of probes of their own).
+
+    Gives the subject.
 
     A diagnostic that does not apply is left alone: `subject.notes[name]` says why.
     """
@@ -77,8 +78,9 @@ def show(studied, batches, diagnostics):
 
 
 def _ids(batch, stack, kind, tokens):
-    """The ids (B, S) of the keys of a call, or of a block's tokens; None where they are no tokens
-    of the input.
+    """The ids (B, S) of the keys of a call, or of a block's tokens.
+
+    None where they are no tokens of the input.
     """
     decoder = "decoder_input_ids" in batch and stack.startswith("decoder") and kind == "self"
     ids = batch.get("decoder_input_ids" if decoder else "input_ids")

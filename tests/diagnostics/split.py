@@ -6,8 +6,9 @@ from diagnostics.passes import diagnosed
 
 
 def assert_parts_make_the_whole(make, model, batches):
-    """Three batches in one pass, as (a + b) + c and as a + (b + c); a state read back is the same
-    to the last bit.
+    """Three batches in one pass, as (a + b) + c and as a + (b + c).
+
+    A state read back is the same to the last bit.
     """
 
     def of(*some):

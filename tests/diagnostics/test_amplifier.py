@@ -16,7 +16,7 @@ from eigenlens.diagnostics.amplifier import (
     Amplifier,
     channel_norms,
     eigenpairs,
-    gated,
+    gated_branch,
     matrices,
 )
 from tiny import of_catalogue, small_bert, small_llama
@@ -119,8 +119,9 @@ class RootMean(nn.Module):
 
 @pytest.mark.parametrize("kind", ["gemma", "layer norm", "fused"])
 def test_hᵀSh_is_what_a_gated_mlp_gives_with_a_linear_gate(kind):
-    """With the identity as activation the quadratic form is exact: h must be of unit size, as the
-    norm makes it.
+    """With the identity as activation the quadratic form is exact.
+
+    H must be of unit size, as the norm makes it.
     """
     d, M = 10, 14
     torch.manual_seed(2)
@@ -161,7 +162,7 @@ def test_a_real_model_has_its_spike_channel_as_its_strongest_amplifier():
     studied.sites = {site: studied.sites[site] for site in (Site("self", 11), Site("self", 28))}
     assert amplifier.begin(studied) == ""
     assert {row["layer"]: row["channel"] for row in reversed(amplifier.top())} == {11: 507, 28: 507}
-    branch = gated(sites[Site("self", 11)])
+    branch = gated_branch(sites[Site("self", 11)])
     G, U, W = (x.double() for x in matrices(branch))
     gain = branch.before.weight.detach().double()
     assert torch.allclose(G, branch.linear.gate.weight.detach().double() * gain)
@@ -175,8 +176,8 @@ def test_models_without_a_gate_or_with_unknown_blocks_are_told():
     ids = {"input_ids": torch.arange(6)[None]}
     assert Amplifier().begin(subject_of(small_bert(), ids)) == "no MLP of this model has a gate"
     module = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval()
-    told = Amplifier().begin(subject_of(module, {"x": torch.randn(1, 3, 8)}))
-    assert "not known" in told
+    message = Amplifier().begin(subject_of(module, {"x": torch.randn(1, 3, 8)}))
+    assert "not known" in message
 
 
 def test_products_beyond_float32_are_taken_in_double_and_weights_that_are_no_numbers_are_told():
@@ -188,7 +189,7 @@ def test_products_beyond_float32_are_taken_in_double_and_weights_that_are_no_num
     studied = subject_of(model, {"input_ids": torch.arange(6)[None]})
     amplifier = Amplifier()
     assert amplifier.begin(studied) == ""
-    G, U, W = (x.double() for x in matrices(gated(studied.block_sites()[Site("self", 1)])))
+    G, U, W = (x.double() for x in matrices(gated_branch(studied.block_sites()[Site("self", 1)])))
     row = next(row for row in amplifier.top() if row["layer"] == 1)
     theta = torch.linalg.eigvalsh(dense(G, U, W, row["channel"]))
     assert abs(row["λ₁"]) == pytest.approx(float(theta.abs().max()), rel=1e-3)

@@ -1,5 +1,6 @@
-"""What holds for every diagnostic: means and intervals, merging, states, settings, and what changed
-between two models.
+"""What holds for every diagnostic.
+
+Means and intervals, merging, states, settings, and what changed between two models.
 """
 
 from dataclasses import dataclass
@@ -211,9 +212,9 @@ def test_roles_are_counted_by_the_thresholds():
             ),
         ]
     )
-    said = roles(found)
-    assert set(said) == {Head("self", 0, 0), Head("self", 0, 1), Head("self", 1, 0)}
-    assert "31 %" in said[Head("self", 0, 0)][0] and len(said[Head("self", 1, 0)]) == 3
+    message = roles(found)
+    assert set(message) == {Head("self", 0, 0), Head("self", 0, 1), Head("self", 1, 0)}
+    assert "31 %" in message[Head("self", 0, 0)][0] and len(message[Head("self", 1, 0)]) == 3
     assert (
         roles_sentence(found)
         == "Of 3 heads, by the thresholds of their diagnostics: 2 sink, 2 previous token, 1"

@@ -122,7 +122,7 @@ def test_splits_merge_to_one_pass_and_a_state_is_read_back_exactly():
 
     def fed(*parts):
         made = Induction(block=12)
-        made.begin(type("Subject", (), {"model": model})())
+        made.begin(type("StudiedModel", (), {"model": model})())
         for part in parts:
             made.update(seen_of(A[part], ids[part], layout.special))
         return made
@@ -153,7 +153,7 @@ def test_cross_attention_and_calls_without_ids_are_skipped():
     )
     with pytest.raises(EigenlensError, match="begin"):
         made.update(seen_of(A, ids, ()))
-    made.begin(type("Subject", (), {"model": model})())
+    made.begin(type("StudiedModel", (), {"model": model})())
     made.update(seen_of(A, None, ()))
     short = seen_of(A[:, :, :10, :10], ids[:, :10], ())
     made.update(short)

@@ -1,5 +1,6 @@
-"""Keys explained away: columns summed one by one, the guarantee of the double normalisation, and
-real models.
+"""Keys explained away.
+
+Columns summed one by one, the guarantee of the double normalisation, and real models.
 """
 
 from dataclasses import replace
@@ -192,8 +193,9 @@ def test_the_sentence_compares_the_same_heads_and_inputs():
 
 
 def test_whether_a_mask_is_causal_is_asked_of_every_input_alone():
-    """An input with padding beside one with a causal mask: the first has its second pattern in any
-    batch.
+    """An input with padding beside one with a causal mask.
+
+    The first has its second pattern in any batch.
     """
     mask = torch.ones(2, 1, 5, 5, dtype=torch.bool).tril()
     mask[0] = (torch.arange(5) < 3)[None, None]

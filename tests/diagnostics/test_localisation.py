@@ -1,5 +1,6 @@
-"""Where heads look: against loops over the pairs, under every mask, and over patches in their
-grid.
+"""Where heads look.
+
+Against loops over the pairs, under every mask, and over patches in their grid.
 """
 
 import math
@@ -226,8 +227,9 @@ def test_near_is_a_setting():
 
 
 def test_the_nearest_and_the_farthest_are_told_by_what_they_were_chosen_by():
-    """Two stacks of other lengths: the nearest head beside uniform attention is the farther one in
-    tokens.
+    """Two stacks of other lengths.
+
+    The nearest head beside uniform attention is the farther one in tokens.
     """
     looks = Localisation()
     for stack, T, away in (("encoder", 60, 5.0), ("decoder", 4, 1.0)):
@@ -250,8 +252,8 @@ def test_the_nearest_and_the_farthest_are_told_by_what_they_were_chosen_by():
 
 
 def test_one_head_is_named_once():
-    told = of_call(torch.zeros(1, 1, 6, 6)).result().sentence
-    assert told == "The only head, L0H0, looks 100 % as far as uniform attention would."
+    message = of_call(torch.zeros(1, 1, 6, 6)).result().sentence
+    assert message == "The only head, L0H0, looks 100 % as far as uniform attention would."
 
 
 def test_entropy_says_of_how_many_inputs_it_is_in_the_order_of_layers():

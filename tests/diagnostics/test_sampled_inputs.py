@@ -1,5 +1,6 @@
-"""Dear parts are measured on inputs by their place among all: batches of any size, also with
-padding, give the same.
+"""Expensive parts are measured on inputs by their place among all.
+
+Batches of any size, also with padding, give the same.
 """
 
 import numpy as np
@@ -37,7 +38,7 @@ def test_relevance_balanced_keys_and_bounds_do_not_depend_on_the_batch(padded):
             [n.mean for n in other.numbers], rel=1e-4, abs=1e-6
         )
     counted = {name: {n.name: n.number for n in found[0][name].result().numbers} for name in names}
-    # of 26 inputs every second is shown, of these every second is dear
+    # of 26 inputs every second is shown, of these every second is expensive
     assert counted["relevance"]["mean"] == counted["keys"]["balanced_below"] == 7
     assert counted["keys"]["below"] == 13
     sampled = range(0, 26, 4)

@@ -1,5 +1,6 @@
-"""Attention sinks: exact patterns, padding, and loops over the attentions that models give
-themselves.
+"""Attention sinks.
+
+Exact patterns, padding, and loops over the attentions that models give themselves.
 """
 
 from collections import Counter

@@ -1,5 +1,6 @@
-"""Over-smoothing: against hidden states and eager attentions, with padding, and the bound written
-out by hand.
+"""Over-smoothing.
+
+Against hidden states and eager attentions, with padding, and the bound written out by hand.
 """
 
 import json
@@ -261,8 +262,11 @@ def test_a_post_norm_block_that_is_not_known_is_not_called_pre_norm(first):
     model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     finding = found_in(model, {"x": torch.randn(2, 5, 8)})
     (rows,) = finding.tables.values()
-    for told in (finding.sentence, *(row["bound"] for row in rows)):
-        assert "no bound: it is for blocks known to be post-norm" in told and "pre-norm" not in told
+    for message in (finding.sentence, *(row["bound"] for row in rows)):
+        assert (
+            "no bound: it is for blocks known to be post-norm" in message
+            and "pre-norm" not in message
+        )
 
 
 def test_tokens_that_are_equal_but_for_rounding_have_no_ratio():

@@ -1,5 +1,6 @@
-"""The parts of the bound: slopes, singular values, and which blocks have one (the bound itself:
-test_over_smoothing).
+"""The parts of the bound.
+
+Slopes, singular values, and which blocks have one (the bound itself: test_over_smoothing).
 """
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import nn
 
 from eigenlens import EigenlensError
 from eigenlens.anatomy import read_stacks
-from eigenlens.diagnostics.smoothing_bound import PostNorm, _largest_of_pattern, steepest
+from eigenlens.diagnostics.smoothing_bound import PostNorm, _largest_of_pattern, largest_slope
 from tiny import of_catalogue, small_bert, small_llama
 
 
@@ -32,12 +33,12 @@ def test_the_steepest_slope_is_that_of_finite_differences(act, slope):
     x = torch.linspace(-6, 6, 200_001, dtype=torch.float64)
     y = act(x)
     largest = float(((y[1:] - y[:-1]) / (x[1] - x[0])).abs().max())
-    assert steepest(act) == slope and slope - 0.01 < largest <= slope * (1 + 1e-9)
+    assert largest_slope(act) == slope and slope - 0.01 < largest <= slope * (1 + 1e-9)
 
 
 def test_an_activation_that_grows_steeper_has_no_bound():
     with pytest.raises(EigenlensError, match="grows steeper without end"):
-        steepest(lambda x: x.relu().square())
+        largest_slope(lambda x: x.relu().square())
 
 
 def test_singular_values_are_numpys():

@@ -1,5 +1,6 @@
-"""Massive activations: planted ones, and loops over the hidden states that models give
-themselves.
+"""Massive activations.
+
+Planted ones, and loops over the hidden states that models give themselves.
 """
 
 import numpy as np

@@ -30,8 +30,9 @@ def statistics(c, **extra):
 
 
 def dense_model(c, group):
-    """Mean by head, covariance of the rows of each group where both keys are valid, positive part;
-    from single scores.
+    """Mean by head, covariance of the rows of each group where both keys are valid, positive part.
+
+    From single scores.
     """
     means, scatters, counts = [], [], []
     for head in range(c.heads):
@@ -48,8 +49,9 @@ def dense_model(c, group):
 
 
 def dense(c, mean, conditional):
-    """All estimated scores: `conditional(head, mean, row, seen) -> ŝ`, row by row; computed ones
-    are put in.
+    """All estimated scores: `conditional(head, mean, row, seen) -> ŝ`, row by row.
+
+    Computed ones are put in.
     """
     B, H, T, _ = c.q.shape
     truth, valid = c.scores(fill=0.0).numpy(), c.valid().expand(B, H, T, c.k.shape[2]).numpy()

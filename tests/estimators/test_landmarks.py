@@ -135,8 +135,9 @@ def test_what_cannot_be_is_said():
 
 
 def test_leaving_out_small_singular_values_steadies_real_heads():
-    """MiniLM, layer 1: with half as many landmarks as dimensions the plain pseudo-inverse blows
-    up.
+    """A plain pseudo-inverse blows up on real scores.
+
+    MiniLM, layer 1: with half as many landmarks as dimensions the plain pseudo-inverse blows up.
     """
     calls = [c for group in recorded("minilm")[1] for c in group]
     stats = SiteStatistics(Site("encoder", 1), 12, 12, 32, 32, 32, False)

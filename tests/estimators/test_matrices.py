@@ -12,7 +12,7 @@ from eigenlens.captures import Site
 from eigenlens.errors import EigenlensError
 from eigenlens.estimators.estimator import MatrixModel, SiteStatistics
 from eigenlens.estimators.matrices import MatrixConditional
-from eigenlens.estimators.rows import MeanOnly, RowConditional
+from eigenlens.estimators.rows import RowConditional, RowMean
 from eigenlens.estimators.selection import RULES
 from eigenlens.stats import RowMoments
 from spectra.real import recorded, seen
@@ -45,8 +45,9 @@ def statistics(c, rank=3, **extra):
 
 
 def conditioned(model, pairs, c, floor=1e-3):
-    """`μ + Σ_:P Σ_PP⁻¹ (s_P − μ_P)` with Σ = FFᵀ + diag ψ formed over all valid pairs; input by
-    input.
+    """`μ + Σ_:P Σ_PP⁻¹ (s_P − μ_P)` with Σ = FFᵀ + diag ψ formed over all valid pairs.
+
+    Input by input.
     """
     B, H, T, S = c.scores().shape
     truth, valid = c.scores(fill=0.0).numpy(), c.valid().expand(B, H, T, S).numpy()
@@ -169,7 +170,7 @@ def test_on_real_heads_pairs_say_more_than_columns_and_chosen_ones_more_than_ran
     model = model_of(torch.cat([c.scores() for c in fit]), fit[0].valid()[0, 0], 16)
     rows = seen(RowMoments(), fit).result()[Site("encoder", 1)]
     stats = SiteStatistics(Site("encoder", 1), 12, 12, 32, 32, 32, False, rows=rows, matrices=model)
-    floor = MeanOnly.fit(stats)
+    floor = RowMean.fit(stats)
 
     def error(estimator):
         square, variance = 0.0, 0.0
@@ -182,5 +183,5 @@ def test_on_real_heads_pairs_say_more_than_columns_and_chosen_ones_more_than_ran
         error(MatrixConditional.fit(stats, share=1 / 8, rule=rule))
         for rule in ("a-optimal", "random")
     )
-    assert chosen < random < error(MeanOnly.fit(stats, mean="query")) < 1
+    assert chosen < random < error(RowMean.fit(stats, mean="query")) < 1
     assert chosen < error(RowConditional.fit(stats, share=1 / 8))

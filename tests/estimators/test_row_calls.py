@@ -9,7 +9,7 @@ import torch
 from eigenlens.captures import MaskShapes
 from eigenlens.errors import EigenlensError
 from eigenlens.estimators.columns import column_scores, pair_scores, row_scores
-from eigenlens.estimators.rows import MeanOnly, RowConditional, RowLeastSquares
+from eigenlens.estimators.rows import RowConditional, RowLeastSquares, RowMean
 from estimators.dense import M, by_query, dense, dense_model, lmmse, same, statistics
 from stats.calls import FORMS, call
 
@@ -113,7 +113,7 @@ def test_a_mean_by_query_conditions_about_it(form):
         statistics(fit, matrices=by_query(fit)), keys=M, mean="query", exact=0
     )
     same(estimator.estimate(c).scores, *lmmse(c, estimator.tensors["keys"].tolist(), mean, C))
-    floor = MeanOnly.fit(statistics(fit, matrices=by_query(fit)), mean="query").estimate(c)
+    floor = RowMean.fit(statistics(fit, matrices=by_query(fit)), mean="query").estimate(c)
     assert np.allclose(floor.scores.numpy(), np.broadcast_to(mean, floor.scores.shape))
 
 
@@ -134,7 +134,7 @@ def test_constant_scores_are_estimated_by_their_mean():
 
 def test_the_mean_is_free():
     c = call("causal")
-    estimate = MeanOnly.fit(statistics(c)).estimate(c)
+    estimate = RowMean.fit(statistics(c)).estimate(c)
     assert torch.allclose(estimate.scores[0, 0, 0], torch.from_numpy(dense_model(c, 1)[0])[0])
     assert not estimate.pairs.any() and not estimate.work.any()
 
@@ -162,13 +162,13 @@ def test_heads_with_masks_of_their_own_see_their_own_keys():
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", [RowConditional, RowLeastSquares, MeanOnly])
+@pytest.mark.parametrize("kind", [RowConditional, RowLeastSquares, RowMean])
 def test_half_precision_is_estimated_in_it(form, kind):
     fit = call(form)
     c = replace(
         fit, q=fit.q.bfloat16(), k=fit.k.bfloat16(), v=fit.v.bfloat16(), shapes=MaskShapes()
     )
-    settings = {} if kind is MeanOnly else {"keys": M, "exact": 0}
+    settings = {} if kind is RowMean else {"keys": M, "exact": 0}
     found, expected = (kind.fit(statistics(fit), **settings).estimate(x).scores for x in (c, fit))
     wide = c.valid().expand(found.shape)
     assert torch.allclose(found[wide].double(), expected[wide], atol=0.1, rtol=0.05)
@@ -190,4 +190,4 @@ def test_what_cannot_be_is_said():
     with pytest.raises(EigenlensError, match="no mean 'best'"):
         RowConditional.fit(stats, keys=2, mean="best")
     with pytest.raises(EigenlensError, match="holds no rows"):
-        MeanOnly.fit(replace(stats, rows=None))
+        RowMean.fit(replace(stats, rows=None))

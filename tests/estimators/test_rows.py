@@ -80,8 +80,9 @@ def test_all_keys_give_the_exact_scores(form, kind):
 
 
 def test_a_mask_with_numbers_and_left_padding_is_honoured():
-    """Additive scores belong to the columns that are computed; left padding leaves sets that are no
-    prefix.
+    """Additive scores belong to the columns that are computed.
+
+    Left padding leaves sets that are no prefix.
     """
     c = call("full", batch=4)
     mask = torch.randn(4, 1, 9, 9, generator=torch.Generator().manual_seed(5), dtype=torch.float64)

@@ -81,7 +81,7 @@ def test_one_covariance_without_heads_gives_one_set():
 
 def test_q_deim_is_the_pivoted_qr_of_the_leading_eigenvectors():
     C = covariance()
-    for head, c in zip(selection.keys("q-deim", C, 4), C):
+    for head, c in zip(selection.select_keys("q-deim", C, 4), C):
         U = scipy.linalg.eigh(c.numpy())[1][:, ::-1][:, :4]
         assert head.tolist() == sorted(scipy.linalg.qr(U.T, pivoting=True)[2][:4])
 
@@ -92,7 +92,7 @@ def test_q_deim_is_the_pivoted_qr_of_the_leading_eigenvectors():
 def test_pairs_are_those_of_the_dense_model_that_is_never_formed(rule, score):
     F, psi = factors()
     dense = (F @ F.transpose(1, 2) + torch.diag_embed(psi)).numpy()
-    assert selection.pairs(rule, F, psi, 8, growth=0).tolist() == [
+    assert selection.select_pairs(rule, F, psi, 8, growth=0).tolist() == [
         greedy(C, 8, score) for C in dense
     ]
 
@@ -108,15 +108,16 @@ def test_choosing_many_pairs_a_round_costs_little():
         )
 
     slow, fast = (
-        left(selection.pairs("a-optimal", F, psi, 40, growth=growth)) for growth in (0, 1 / 8)
+        left(selection.select_pairs("a-optimal", F, psi, 40, growth=growth))
+        for growth in (0, 1 / 8)
     )
-    random = left(selection.pairs("random", F, psi, 40))
+    random = left(selection.select_pairs("random", F, psi, 40))
     assert slow <= fast < slow + 0.1 * (random - slow)
 
 
 def test_q_deim_of_pairs_begins_with_the_pivots_and_goes_on():
     F, psi = factors()
-    chosen = selection.pairs("q-deim", F, psi, 10)
+    chosen = selection.select_pairs("q-deim", F, psi, 10)
     for head, f in zip(chosen, F):
         first = scipy.linalg.qr(f.numpy().T, pivoting=True)[2][:4]
         assert set(first) <= set(head.tolist()) and len(set(head.tolist())) == 10
@@ -132,12 +133,12 @@ def test_every_rule_gives_m_distinct_sorted_keys_of_any_covariance(rule, kind):
         "low rank": covariance(rank=2),
     }[kind]
     for m in (1, 4, 9):
-        found = selection.keys(rule, C, m, seed=3)
+        found = selection.select_keys(rule, C, m, seed=3)
         assert found.shape == (3, m) and found.dtype == torch.long
         assert all(sorted(set(head)) == head for head in found.tolist())
-        assert torch.equal(found, selection.keys(rule, C, m, seed=3))
+        assert torch.equal(found, selection.select_keys(rule, C, m, seed=3))
     F = torch.zeros(2, 12, 3, dtype=torch.float64) if kind == "zero" else factors(12, 3)[0]
-    chosen = selection.pairs(rule, F, torch.zeros(2, 12, dtype=torch.float64), 12)
+    chosen = selection.select_pairs(rule, F, torch.zeros(2, 12, dtype=torch.float64), 12)
     assert chosen.tolist() == [list(range(12))] * 2
 
 
@@ -146,19 +147,19 @@ def test_seeds_differ():
 
 
 def test_uniform_keys_are_evenly_spaced():
-    assert selection.uniform(12, 3).tolist() == [2, 6, 10]
+    assert selection.middles(12, 3).tolist() == [2, 6, 10]
 
 
 @pytest.mark.parametrize("m", [0, 10, -1])
 def test_an_impossible_number_is_refused(m):
     with pytest.raises(EigenlensError, match=f"{m} keys cannot be chosen from 9"):
-        selection.keys("a-optimal", covariance(), m)
+        selection.select_keys("a-optimal", covariance(), m)
     with pytest.raises(EigenlensError, match="cannot be chosen from 30"):
-        selection.pairs("random", *factors(), 31)
+        selection.select_pairs("random", *factors(), 31)
 
 
 def test_an_unknown_rule_is_refused():
     with pytest.raises(EigenlensError, match="no selection rule 'best'; there are uniform"):
-        selection.keys("best", covariance(), 3)
+        selection.select_keys("best", covariance(), 3)
     with pytest.raises(EigenlensError, match="no selection rule 'best'"):
-        selection.pairs("best", *factors(), 3)
+        selection.select_pairs("best", *factors(), 3)

@@ -55,8 +55,9 @@ def test_the_estimate_is_its_formula(form, tail):
 
 
 def test_no_other_subspace_is_better_for_independent_queries_and_keys():
-    """E‖qᵀ(I − P)k‖² of the joint truncation against 500 random ones, key axes and query axes; the
-    optimum in closed form.
+    """E‖qᵀ(I − P)k‖² of the joint truncation against 500 random ones, key axes and query axes.
+
+    The optimum in closed form.
     """
     rng = np.random.default_rng(0)
     D, r = 6, 2

@@ -10,7 +10,7 @@ from eigenlens import EigenlensError, load
 from eigenlens.data.encode import encode
 from eigenlens.explanations import deletion_curves, target_of
 from eigenlens.explanations.deletion import FRACTIONS
-from eigenlens.explanations.removal import special
+from eigenlens.explanations.removal import special_positions
 from eigenlens.lab import Transformer
 from eigenlens.lab.config import Config
 from explanations.loaded import catalogue
@@ -161,7 +161,7 @@ def test_a_picture_loses_patches_and_the_rest_keep_their_positions(family):
             parameter.normal_(0, 0.2)
     backbone, norm, head = parts
     model, batch = load(module), {"pixel_values": torch.randn(2, 3, 16, 16)}
-    assert special(model, batch, 17).tolist() == [[True] + [False] * 16] * 2
+    assert special_positions(model, batch, 17).tolist() == [[True] + [False] * 16] * 2
     target = target_of(model, batch, target=1)
     scores = torch.randn(2, 17)
     fractions = (0, 0.25, 0.9, 1)

@@ -91,7 +91,7 @@ def test_the_whole_tensor_is_the_derivative_of_the_frozen_graph(name):
     for op in linearize(built(name), batch(name, batch=1, length=5)):
         # (1, n, d, 1, n, d)
         want = torch.func.jacrev(lambda x, graph=op.stack: graph(x))(op.inputs)
-        torch.testing.assert_close(op.whole(), want[:, :, :, 0], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(op.full_tensor(), want[:, :, :, 0], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", FORWARDS)
@@ -108,7 +108,9 @@ def test_the_whole_tensor_is_the_forward_by_hand_with_everything_held(kind):
         # (j d, i, c)
         columns = by_hand(torch.eye(n * d, dtype=torch.float64).view(n * d, n, d)) - nothing
         assert distance(op.bias, nothing) < 1e-10
-        assert distance(op.whole()[0].permute(2, 3, 0, 1).reshape(n * d, n, d), columns) < 1e-10
+        assert (
+            distance(op.full_tensor()[0].permute(2, 3, 0, 1).reshape(n * d, n, d), columns) < 1e-10
+        )
 
 
 REAL = {"minilm": 6, "distilbert-gec": 6, "stories15m": 6, "dinov2-small": 12, "smollm2": 30}

@@ -50,7 +50,7 @@ def test_it_is_not_the_jacobian(make):
     given = {"input_ids": torch.randint(0, 50, (1, 6))}
     (op,) = linearize(model, given)
     J, out = _jacobian(model, op, block, given)
-    T, x = op.whole()[0], op.inputs[0]
+    T, x = op.full_tensor()[0], op.inputs[0]
     assert distance(op.output[0], out[0]) < 1e-10
     assert distance(T, J) > 0.2
     assert distance(torch.einsum("icjd,jd->ic", T, x) + op.bias[0], out[0]) < 1e-10
@@ -62,12 +62,12 @@ def test_the_whole_tensor_is_refused_with_its_size():
     op = op_of("bert")
     size = 3 * (13 * 32) ** 2
     with pytest.raises(EigenlensError, match=f"519,168 numbers.*most={size}"):
-        op.whole(most=size - 1)
-    assert op.whole(most=size).shape == (3, 13, 32, 13, 32)
+        op.full_tensor(most=size - 1)
+    assert op.full_tensor(most=size).shape == (3, 13, 32, 13, 32)
     with pytest.raises(EigenlensError, match=r"2 × \(64 tokens · 384 channels\)²"):
         linearize(of_catalogue("minilm"), {"input_ids": torch.randint(1000, 9000, (2, 64))})[
             0
-        ].whole()
+        ].full_tensor()
 
 
 def test_what_does_not_fit_is_said():

@@ -7,7 +7,7 @@ from eigenlens.explanations import attribute, deletion_curves, target_of
 from eigenlens.explanations.propagation import (
     relevance,
 )
-from eigenlens.lab import Settings, Transformer, train
+from eigenlens.lab import TrainingSettings, Transformer, train
 from eigenlens.lab.tasks import IGNORED, TaskBatch
 from eigenlens.lab.toys import Toy
 
@@ -37,7 +37,7 @@ def planted(norm):
     torch.manual_seed(0)
     task = Planted()
     model = Transformer(task.config(layers=1, width=32, heads=4, norm=norm))
-    train(model, task, Settings(150, batch=64, rate=3e-3, measure=150))
+    train(model, task, TrainingSettings(150, batch=64, rate=3e-3, measure=150))
     with torch.no_grad():
         assert (
             float((model.eval()(task.test.inputs)[:, 0].argmax(-1) == task.labels).float().mean())

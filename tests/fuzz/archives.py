@@ -1,5 +1,6 @@
-"""Archives that lie, climb, link, swell and end too soon; and what an honest reader must give for
-each.
+"""Archives that lie, climb, link, swell and end too soon.
+
+And what an honest reader must give for each.
 """
 
 import bz2
@@ -100,8 +101,9 @@ def entries(rng: Random) -> list[Entry]:
 
 
 def tar_bytes(members: list[Entry], rng: Random, lies: bool = False) -> bytes:
-    """A tar of any dialect, packed by any method; with `lies`, extended headers that say what is
-    not so.
+    """A tar of any dialect, packed by any method.
+
+    With `lies`, extended headers that say what is not so.
     """
     plain = io.BytesIO()
     style = rng.choice([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT])
@@ -110,7 +112,7 @@ def tar_bytes(members: list[Entry], rng: Random, lies: bool = False) -> bytes:
             info = tarfile.TarInfo(each.name.replace("\0", "?"))
             info.type, info.linkname, info.size = each.kind, each.target, len(each.content)
             if lies and style == tarfile.PAX_FORMAT and rng.random() < 0.5:
-                told = [
+                message = [
                     {"size": "-1"},
                     {"size": "99999999999"},
                     {"path": "../../x"},
@@ -118,7 +120,7 @@ def tar_bytes(members: list[Entry], rng: Random, lies: bool = False) -> bytes:
                     {"GNU.sparse.size": "1e9"},
                 ]
                 info.pax_headers = rng.choice(
-                    [*told, {"linkpath": "/etc/passwd"}, {"GNU.sparse.map": "0,1,99999999,5"}]
+                    [*message, {"linkpath": "/etc/passwd"}, {"GNU.sparse.map": "0,1,99999999,5"}]
                 )
             try:
                 tar.addfile(info, io.BytesIO(each.content))
@@ -136,8 +138,9 @@ def _lzma(content: bytes) -> bytes:
 
 
 def zip_bytes(members: list[Entry], rng: Random, lies: bool = False) -> bytes:
-    """A zip with modes of links and devices, and more than one member of a name; with `lies`, sizes
-    that are not so.
+    """A zip with modes of links and devices, and more than one member of a name.
+
+    With `lies`, sizes that are not so.
     """
     made = io.BytesIO()
     modes = {
@@ -166,8 +169,9 @@ def zip_bytes(members: list[Entry], rng: Random, lies: bool = False) -> bytes:
 
 
 def bomb_bytes(rng: Random, size: int) -> tuple[str, bytes]:
-    """A small file that would unpack to `size` bytes in the wanted member, or in one before it:
-    name and content.
+    """A small file that would unpack to `size` bytes in the wanted member, or in one before it.
+
+    Name and content.
     """
     before = [] if rng.random() < 0.5 else ["package/filler"]
     zeros = b"\0" * (1 << 20)

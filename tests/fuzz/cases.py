@@ -1,7 +1,8 @@
-"""Every reader of what others may have written, as a function of a random number generator: it
-refuses, or gives a result.
+"""Every reader of what others may have written, as a function of a random number generator.
 
-A target makes one damaged input in a fresh folder, reads it by the door a user would take, and says
+It refuses, or gives a result.
+
+A target makes one damaged input in a fresh folder, reads it as a user would, and says
 `refused` (an `EigenlensError`) or `correct`. Anything else is an error of the program: another
 exception, a file outside of the folder, code that was run, memory or time without end. A case is
 the name of a target and a number: the same two make the same input.
@@ -45,10 +46,10 @@ def run_case(name: str, seed: int) -> str:
             with watched(folder):
                 TARGETS[name](rng, folder)
         except EigenlensError as error:
-            said = str(error)
-            if not said or "\n" in said.strip() or len(said) > 8000:
+            message = str(error)
+            if not message or "\n" in message.strip() or len(message) > 8000:
                 raise Broken(
-                    f"case {name} {seed}: the refusal is no sentence: {said[:300]!r}"
+                    f"case {name} {seed}: the refusal is no sentence: {message[:300]!r}"
                 ) from error
             return "refused"
         except BaseException as error:

@@ -58,24 +58,28 @@ def command(rng: Random, folder: Path) -> None:
         "text": [read],
         "token_ids": [read],
     }
-    code, said = run_command(
+    code, message = run_command(
         *rng.choice(commands.get(kind, [["report", place, "-o", folder / "page.html"]]))
     )
-    if code not in (0, 2) or "Traceback" in said or (code == 2 and said.count("eigenlens: ") != 1):
-        raise Broken(f"the command ended with {code} and said {said[-2000:]!r}")
+    if (
+        code not in (0, 2)
+        or "Traceback" in message
+        or (code == 2 and message.count("eigenlens: ") != 1)
+    ):
+        raise Broken(f"the command ended with {code} and said {message[-2000:]!r}")
     if code == 2:
-        raise EigenlensError(said)
+        raise EigenlensError(message)
 
 
 def run_command(*words: object) -> tuple[int, str]:
     """The command in this process: its exit code, and what it wrote on standard error."""
-    said, before = io.StringIO(), sys.argv
+    message, before = io.StringIO(), sys.argv
     sys.argv = ["eigenlens", *map(str, words)]
     try:
-        with silence(), contextlib.redirect_stderr(said):
+        with silence(), contextlib.redirect_stderr(message):
             cli.main()
     except SystemExit as ended:
-        return int(ended.code or 0), said.getvalue()
+        return int(ended.code or 0), message.getvalue()
     finally:
         sys.argv = before
-    return 0, said.getvalue()
+    return 0, message.getvalue()

@@ -1,5 +1,6 @@
-"""What no input may do, watched while a case runs: write elsewhere, start programs, run code, take
-the machine's memory.
+"""What no input may do, watched while a case runs.
+
+Write elsewhere, start programs, run code, take the machine's memory.
 """
 
 import contextlib
@@ -11,11 +12,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from eigenlens.run.memory import peak
+from eigenlens.run.memory import peak_resident_bytes
 
 MOST_MEMORY = 1 << 30
-"""Bytes by which one case may raise the peak of this process: the world's folders take a few
-megabytes.
+"""Bytes by which one case may raise the peak of this process.
+
+The world's folders take a few megabytes.
 """
 MOST_SECONDS = 120
 """Seconds of computing after which a case counts as endless."""
@@ -53,8 +55,9 @@ class Broken(AssertionError):
 
 
 class _Watch:
-    """State of the one hook: an audit hook stays for the life of a process, so it is told when to
-    look.
+    """State of the one hook.
+
+    An audit hook stays for the life of a process, so it has to know when to look.
     """
 
     root: str | None = None
@@ -112,7 +115,11 @@ def watched(root: Path) -> Iterator[None]:
     def endless(*_: object) -> None:
         raise Broken(f"a case took more than {MOST_SECONDS} seconds of computing")
 
-    before, beside, temporary = peak(), set(os.listdir(root.parent)), tempfile.tempdir
+    before, beside, temporary = (
+        peak_resident_bytes(),
+        set(os.listdir(root.parent)),
+        tempfile.tempdir,
+    )
     tempfile.tempdir = str(root)  # where programs put what they throw away
     earlier = signal.signal(signal.SIGVTALRM, endless)
     signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
@@ -127,7 +134,7 @@ def watched(root: Path) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, earlier)
     if _Watch.found is not None:
         raise Broken(_Watch.found)
-    if (grown := peak() - before) > MOST_MEMORY:
+    if (grown := peak_resident_bytes() - before) > MOST_MEMORY:
         raise Broken(f"a case took {grown / 1e9:.1f} GB")
     if more := set(os.listdir(root.parent)) - beside:
         raise Broken(f"a case left {sorted(more)} beside its folder")

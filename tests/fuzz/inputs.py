@@ -77,8 +77,9 @@ TEXTS = [
 
 
 def text_file(folder: Path, rng: Random) -> Path:
-    """Text in a file: whole, cut, in other encodings, of many names, or lines of JSON of any
-    shape.
+    """Text in a file.
+
+    Whole, cut, in other encodings, of many names, or lines of JSON of any shape.
     """
     path = folder / (
         rng.choice(["a", "b", "c"])
@@ -155,8 +156,9 @@ DESCRIPTIONS = [
 
 
 def ids_bytes(rng: Random) -> bytes:
-    """Token ids as `.npy`: honest, of other types and orders, with a header that lies, or no array
-    at all.
+    """Token ids as `.npy`.
+
+    Honest, of other types and orders, with a header that lies, or no array at all.
     """
     shape = rng.choice(
         [(200,), (200,), (30, 8), (30, 8), (8, 30), (0,), (), (1,), (5, 5, 5), (3, 8)]
@@ -225,8 +227,9 @@ def ids_bytes(rng: Random) -> bytes:
 
 
 def read_ids(content: bytes, folder: Path) -> None:
-    """Inputs of a study from the bytes of a `.npy` file: each of them ids of the vocabulary, in the
-    order of the file.
+    """Inputs of a study from the bytes of a `.npy` file.
+
+    Each of them ids of the vocabulary, in the order of the file.
     """
     path, spool = folder / "ids.npy", folder / "spool"
     path.write_bytes(content)
@@ -239,7 +242,7 @@ def read_ids(content: bytes, folder: Path) -> None:
             if ids.shape[1] != 8 or not bool(((ids >= 0) & (ids < len(WORDS))).all()):
                 raise Broken(f"inputs {tuple(ids.shape)} from {int(ids.min())} to {int(ids.max())}")
     # an independent reader agrees that these are the ids
-    told = np.load(path, allow_pickle=False).reshape(-1)
+    message = np.load(path, allow_pickle=False).reshape(-1)
     kept = np.concatenate(
         [
             batch["input_ids"].numpy().reshape(-1)
@@ -247,7 +250,7 @@ def read_ids(content: bytes, folder: Path) -> None:
             for _, batch in inputs.batches(bucket, 4)
         ]
     )
-    if not set(kept.tolist()) <= set(told.tolist()):
+    if not set(kept.tolist()) <= set(message.tolist()):
         raise Broken("there are ids in the inputs that are not in the file")
 
 

@@ -1,5 +1,6 @@
-"""Damage that knows the form of what it damages: bytes, JSON trees, named tensors, and the digests
-that vouch for them.
+"""Damage that knows the form of what it damages.
+
+Bytes, JSON trees, named tensors, and the digests that vouch for them.
 """
 
 import copy
@@ -316,8 +317,9 @@ def damage_tensor_file(path: Path, rng: Random) -> None:
 
 
 def damage_json_file(path: Path, rng: Random, reseal: Callable[[Any], Any] | None = None) -> None:
-    """Damage a JSON file, most often so that it still is JSON; `reseal` puts its digests right
-    again.
+    """Damage a JSON file, most often so that it still is JSON.
+
+    `reseal` puts its digests right again.
     """
     if rng.random() < 0.15:
         path.write_bytes(damaged_bytes(path.read_bytes(), rng))

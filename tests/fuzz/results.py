@@ -25,8 +25,9 @@ from .world import world
 
 @contextlib.contextmanager
 def silence():
-    """What is printed goes nowhere; halves of characters, which no encoding has, are spelled out as
-    the commands do.
+    """What is printed goes nowhere.
+
+    Halves of characters, which no encoding has, are spelled out as the commands do.
     """
     with (
         io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace") as nowhere,
@@ -46,8 +47,9 @@ def copied(name: str, folder: Path) -> Path:
 
 
 def damage_study(place: Path, rng: Random) -> None:
-    """Damage a study's files, then make its digests right again: what is left to notice is the
-    content.
+    """Damage a study's files, then make its digests right again.
+
+    What is left to notice is the content.
     """
     path = place / "study.json"
     if rng.random() < 0.5:

@@ -189,8 +189,9 @@ def test_the_guard_notices(tmp_path):
 
 
 def test_the_guard_notices_memory(tmp_path):
-    """In a process of its own, whose peak is small: here much more would have to be taken than
-    other tests have.
+    """In a process of its own, whose peak is small.
+
+    Here much more would have to be taken than other tests have.
     """
     (tmp_path / "case").mkdir()
     code = (

@@ -1,5 +1,6 @@
-"""A model's folder is not trusted: its config, weights, index and tokenizer are refused or read,
-and none of its code runs.
+"""A model's folder is not trusted.
+
+Its config, weights, index and tokenizer are refused or read, and none of its code runs.
 """
 
 import json

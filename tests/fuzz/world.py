@@ -1,5 +1,6 @@
-"""The whole results that are then damaged: two small models, a study of each, and one of every
-other kind of result.
+"""The whole results that are then damaged.
+
+Two small models, a study of each, and one of every other kind of result.
 """
 
 import contextlib

@@ -1,5 +1,7 @@
-"""Token clusters: what goes from token to token adds up, rows keep the distances of the learned
-map, clusters by scikit-learn.
+"""Token clusters.
+
+What goes from token to token adds up, rows keep the distances of the learned map, clusters by
+scikit-learn.
 """
 
 import pytest

@@ -1,5 +1,6 @@
-"""Blocks with heads trained by gradients: with enough heads they land on the optimum of the convex
-problem, with one they do not.
+"""Blocks with heads trained by gradients.
+
+With enough heads they land on the optimum of the convex problem, with one they do not.
 """
 
 import pytest
@@ -15,7 +16,7 @@ from eigenlens.lab.convex import (
     Problem,
     Squared,
     certificate,
-    heads_of,
+    heads_from_matrix,
     matrix_of,
     solve,
     train_heads,
@@ -41,7 +42,7 @@ def solved():
 def test_the_optimum_is_certified_and_its_heads_have_its_objective(solved):
     problem, found = solved
     assert found.gap < 1e-6
-    heads = heads_of(problem.block, found.Z)
+    heads = heads_from_matrix(problem.block, found.Z)
     assert len(heads) == found.rank <= 6
     out = problem.block.attend(heads.W1, heads.W2, heads.gate)
     objective = 0.5 * (out - problem.loss.Y).square().sum() + 0.25 * (

@@ -1,5 +1,6 @@
-"""Blocks as linear maps: against loops over every index, their own transposes, and the blocks with
-heads that they stand for.
+"""Blocks as linear maps.
+
+Against loops over every index, their own transposes, and the blocks with heads that they stand for.
 """
 
 import numpy as np
@@ -15,9 +16,9 @@ from eigenlens.lab.convex import (
     Logistic,
     Problem,
     Squared,
-    heads_of,
+    convex_memory,
+    heads_from_matrix,
     matrix_of,
-    memory_of,
     solve,
 )
 
@@ -63,7 +64,7 @@ def circ(X):
 def test_the_convex_map_is_the_block_with_the_heads_of_z(name):
     block = made(name)
     Z = torch.randn(block.shape, dtype=torch.float64)
-    heads = heads_of(block, Z)
+    heads = heads_from_matrix(block, Z)
     assert len(heads) == block.heads
     expected = by_loops(name, block, heads)
     scale = np.abs(expected).max()
@@ -78,7 +79,7 @@ def test_the_convex_map_is_the_block_with_the_heads_of_z(name):
 def test_heads_have_equal_norms_and_the_least_penalty(name):
     block = made(name)
     Z = torch.randn(block.shape, dtype=torch.float64)
-    heads = heads_of(block, Z)
+    heads = heads_from_matrix(block, Z)
     torch.testing.assert_close(heads.W1.flatten(1).norm(dim=1), heads.W2.flatten(1).norm(dim=1))
     nuclear = sum(np.linalg.svd(one, compute_uv=False).sum() for one in Z.numpy())
     assert float(heads.penalty) == pytest.approx(nuclear)
@@ -157,7 +158,7 @@ def test_the_fourier_operator_is_a_circulant_matrix(s):
 def test_one_token_and_one_number_are_no_special_case(name):
     block = made(name, n=1, s=1, d=1, c=1)
     Z = torch.randn(block.shape, dtype=torch.float64)
-    heads = heads_of(block, Z)
+    heads = heads_from_matrix(block, Z)
     np.testing.assert_allclose(block.apply(Z).numpy(), by_loops(name, block, heads), atol=1e-12)
 
 
@@ -185,7 +186,7 @@ def test_memory_is_refused_before_it_is_taken():
     problem = Problem(
         GatedAttention(X, 10, torch.randn(50, 16, 16)), Squared(torch.zeros(300, 200, 10))
     )
-    assert memory_of(problem) > 4 * 300 * 200 * 50 * 16**2
+    assert convex_memory(problem) > 4 * 300 * 200 * 50 * 16**2
     with pytest.raises(EigenlensError, match=r"takes 3\.\d+ GB, more than the limit of 2 GB"):
         solve(problem, 1.0)
     assert "gram" not in vars(problem.block)
@@ -231,7 +232,7 @@ def test_the_stated_memory_is_that_of_a_run(name, n):
     with Held() as held:
         solve(problem, 0.1 * problem.beta_max(), most=12)
     given = 8 * block.X.numel()  # was there before
-    assert held.most + given <= memory_of(problem) < 6 * (held.most + given)
+    assert held.most + given <= convex_memory(problem) < 6 * (held.most + given)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +258,7 @@ def test_the_stated_memory_is_that_of_a_run(name, n):
         (lambda: Squared(torch.zeros(3)), r"\(n, s, c\)"),
         (lambda: Logistic(torch.tensor([[0, 3]]), 3), "0 to 3 of 3"),
         (lambda: Logistic(torch.zeros(2, 2), 2), "whole numbers"),
-        (lambda: heads_of(made("mixer"), torch.zeros(1, 2, 2)), r"not \(1, 2, 2\)"),
+        (lambda: heads_from_matrix(made("mixer"), torch.zeros(1, 2, 2)), r"not \(1, 2, 2\)"),
     ],
 )
 def test_bad_inputs_are_told(make, says):

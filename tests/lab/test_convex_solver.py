@@ -1,5 +1,6 @@
-"""The solver: against closed forms, plain proximal gradients on dense features, and scipy; its
-certificate holds everywhere.
+"""The solver: against closed forms, plain proximal gradients on dense features, and scipy.
+
+Its certificate holds everywhere.
 """
 
 import numpy as np
@@ -92,8 +93,9 @@ def test_the_certificate_is_reached_and_a_plain_solver_on_dense_features_agrees(
 
 
 def test_orthonormal_features_have_a_closed_form():
-    """A mixer whose samples are an orthonormal basis: the optimum is A*Y with its singular values
-    less β.
+    """A mixer whose samples are an orthonormal basis.
+
+    The optimum is A*Y with its singular values less β.
     """
     s, d, c = 3, 2, 3
     X = torch.linalg.qr(normal(s * d, s * d))[0].view(s * d, s, d)

@@ -1,5 +1,6 @@
-"""The two-layer model of induction and its Markov sequences: against definitions written out, and
-the published curve.
+"""The two-layer model of induction and its Markov sequences.
+
+Against definitions written out, and the published curve.
 """
 
 import itertools
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from eigenlens import EigenlensError
-from eigenlens.lab.induction import InductionModel, Start, half_way, loss_of, train
+from eigenlens.lab.induction import InductionModel, Start, half_way_epoch, loss_of, train_induction
 from eigenlens.lab.markov import Markov
 
 
@@ -101,7 +102,7 @@ def test_a_step_is_plain_gradient_descent():
         x - g
         for x, g in zip(model.parameters(), torch.autograd.grad(loss, list(model.parameters())))
     ]
-    stepped, rows = train(drawn, epochs=1)
+    stepped, rows = train_induction(drawn, epochs=1)
     for x, y in zip(stepped.parameters(), expected):
         torch.testing.assert_close(x.data, y.data)
     assert [row["epoch"] for row in rows] == [0, 1] and rows[0]["loss"] == pytest.approx(
@@ -111,14 +112,14 @@ def test_a_step_is_plain_gradient_descent():
 
 def test_what_is_not_to_learn_stays():
     drawn = Markov(number=50, length=30).draw(1)
-    model, _ = train(drawn, epochs=3, only=("c",))
+    model, _ = train_induction(drawn, epochs=3, only=("c",))
     start = InductionModel()
     assert (
         torch.equal(model.W, start.W)
         and torch.equal(model.a, start.a)
         and not torch.equal(model.c, start.c)
     )
-    again, rows = train(drawn, epochs=2, only=("a",), model=model)
+    again, rows = train_induction(drawn, epochs=2, only=("a",), model=model)
     assert again is model and rows[0]["epoch"] == 0 and rows[-1]["a"] != 0.01
 
 
@@ -166,36 +167,37 @@ def test_counts_are_those_of_a_loop():
 
 
 def test_the_published_curve():
-    """p and a at epochs 3, 10 and 100 of a smaller draw; p within 0.1, a(100) in [3.8, 4.8], p >
-    0.99 by epoch 20.
+    """p and a at epochs 3, 10 and 100 of a smaller draw.
+
+    P within 0.1, a(100) in [3.8, 4.8], p > 0.99 by epoch 20.
     """
-    _, rows = train(Markov(number=3000).draw(0), epochs=100)
+    _, rows = train_induction(Markov(number=3000).draw(0), epochs=100)
     for epoch, p, a in ((3, 0.637, 0.174), (10, 0.996, 0.701), (100, 1.0, 4.28)):
         assert rows[epoch]["p"] == pytest.approx(p, abs=0.1) and rows[epoch]["a"] == pytest.approx(
             a, rel=0.12
         )
     assert rows[20]["p"] > 0.99 and 3.8 <= rows[100]["a"] <= 4.8
     assert rows[100]["off"] < 0.1 < rows[0]["off"]
-    assert half_way(rows, "p") < half_way(rows, "a")
+    assert half_way_epoch(rows, "p") < half_way_epoch(rows, "a")
 
 
 @pytest.mark.parametrize("parents", [(2,), (1, 3)])
 def test_the_true_parents_win_whatever_they_are(parents):
-    model, rows = train(Markov(number=1000, parents=parents).draw(0), epochs=40)
+    model, rows = train_induction(Markov(number=1000, parents=parents).draw(0), epochs=40)
     assert rows[-1]["p"] > 0.99 and int(model.p.argmax()) == model.sets.index(
         tuple(x - 1 for x in parents)
     )
 
 
 def test_tokens_without_a_past_teach_nothing():
-    _, rows = train(Markov(number=3000, parents=()).draw(0), epochs=100)
+    _, rows = train_induction(Markov(number=3000, parents=()).draw(0), epochs=100)
     assert abs(rows[-1]["a"]) < 0.1
 
 
 def test_half_way_is_the_first_epoch_beyond_half_of_the_change():
     rows = [{"epoch": e, "x": x} for e, x in enumerate([0.0, 0.1, 0.4, 0.6, 1.0])]
-    assert half_way(rows, "x") == 3
-    assert half_way([{"epoch": e, "x": -r["x"]} for e, r in enumerate(rows)], "x") == 3
+    assert half_way_epoch(rows, "x") == 3
+    assert half_way_epoch([{"epoch": e, "x": -r["x"]} for e, r in enumerate(rows)], "x") == 3
 
 
 def test_the_floor_is_the_loss_of_who_knows_the_kernels():

@@ -1,5 +1,6 @@
-"""The laboratory's transformer: shapes, switches, costs, and that its attention can be seen and
-exchanged.
+"""The laboratory's transformer.
+
+Shapes, switches, costs, and that its attention can be seen and exchanged.
 """
 
 import itertools
@@ -27,8 +28,9 @@ def test_ids_become_logits():
 
 @pytest.mark.parametrize("on", list(itertools.product([True, False], repeat=5)))
 def test_every_setting_of_the_switches_is_the_model_written_out(on):
-    """Against loops over layers and heads in numpy; weights are moved from their start so that
-    biases and norms count.
+    """Against loops over layers and heads in numpy.
+
+    Weights are moved from their start so that biases and norms count.
     """
     switches = Switches(*on)
     torch.manual_seed(0)

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from eigenlens.errors import EigenlensError
-from eigenlens.lab import EXAMPLE, TASKS, Config, Run, Settings, run
+from eigenlens.lab import EXAMPLE, TASKS, Config, RunFile, TrainingSettings, run
 from eigenlens.lab.run_file import BY_TASK, task_keys
 from lab.small_run import SMALL, changed, toml
 
@@ -14,9 +14,9 @@ from lab.small_run import SMALL, changed, toml
 def test_a_file_says_what_its_content_says(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text(toml(SMALL))
-    assert Run.read(file) == Run.of(SMALL)
-    assert Run.of(Run.of(SMALL).record()) == Run.of(SMALL)
-    assert Run.of(SMALL).with_steps(7).training.steps == 7
+    assert RunFile.read(file) == RunFile.of(SMALL)
+    assert RunFile.of(RunFile.of(SMALL).record()) == RunFile.of(SMALL)
+    assert RunFile.of(SMALL).with_steps(7).training.steps == 7
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_file_says_what_its_content_says(tmp_path):
 )
 def test_what_is_wrong_is_said_in_one_sentence(content, message):
     with pytest.raises(EigenlensError, match=message):
-        Run.of(content)
+        RunFile.of(content)
 
 
 @pytest.mark.parametrize(
@@ -96,18 +96,18 @@ def test_what_cannot_run_leaves_no_folder(content, message, tmp_path):
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(EigenlensError, match=r"none.toml cannot be read: No such file.*--example"):
-        Run.read(tmp_path / "none.toml")
+        RunFile.read(tmp_path / "none.toml")
     bad = tmp_path / "bad.toml"
     bad.write_text("[task\nname = 3")
     with pytest.raises(EigenlensError, match=r"bad.toml is not TOML"):
-        Run.read(bad)
+        RunFile.read(bad)
     bad.write_text(toml(changed("training", steps="all")))
     with pytest.raises(EigenlensError, match=r"bad.toml: \[training\] steps is a whole number"):
-        Run.read(bad)
+        RunFile.read(bad)
 
 
 def test_the_example_has_every_key_and_its_defaults_are_the_real_ones():
-    assert Run.of(tomllib.loads(EXAMPLE)).task == "next-bytes"
+    assert RunFile.of(tomllib.loads(EXAMPLE)).task == "next-bytes"
     everything = "\n".join(
         line.removeprefix("# ") for line in EXAMPLE.splitlines() if "=" in line or "[" in line
     )
@@ -116,7 +116,9 @@ def test_the_example_has_every_key_and_its_defaults_are_the_real_ones():
     )
     given = tomllib.loads(EXAMPLE)
     model = {field.name: field.default for field in fields(Config) if field.name not in BY_TASK}
-    training = {field.name: field.default for field in fields(Settings) if field.name != "seed"}
+    training = {
+        field.name: field.default for field in fields(TrainingSettings) if field.name != "seed"
+    }
     assert set(content["model"]) == set(model) and set(content["training"]) == {
         *training,
         "seeds",

@@ -1,5 +1,6 @@
-"""The tasks: what is asked for, against slow computations of their own; and that every one of them
-can be learned.
+"""The tasks: what is asked for, against slow computations of their own.
+
+And that every one of them can be learned.
 """
 
 import math
@@ -17,7 +18,7 @@ from eigenlens.lab import (
     NextBytes,
     NextTokens,
     Repeated,
-    Settings,
+    TrainingSettings,
     Transformer,
     documents,
     evaluate,
@@ -261,7 +262,9 @@ def test_every_task_is_learned(name):
     )
     torch.manual_seed(0)
     done = train(
-        Transformer(config), task, Settings(steps, batch=32, rate=4e-3, warmup=10, measure=steps)
+        Transformer(config),
+        task,
+        TrainingSettings(steps, batch=32, rate=4e-3, warmup=10, measure=steps),
     )
     assert done.loss < share * same
 
@@ -292,7 +295,7 @@ def test_the_penalty_is_that_of_the_whole_matrices_and_falls_in_training():
     def after(**settings):
         model = Transformer(start.config)
         model.load_state_dict(start.state_dict())
-        train(model, task, Settings(20, batch=8, rate=3e-3, warmup=2, **settings))
+        train(model, task, TrainingSettings(20, batch=8, rate=3e-3, warmup=2, **settings))
         return float(penalty(model).detach())
 
     assert after(penalty=0.1) < 0.9 * after() and after(penalty=0.0) == after()
@@ -305,7 +308,7 @@ def test_a_further_loss_is_added():
     train(
         model,
         task,
-        Settings(60, batch=4, rate=1e-2, warmup=2),
+        TrainingSettings(60, batch=4, rate=1e-2, warmup=2),
         extra=lambda m: 1e3 * m.tokens.weight.square().sum(),
     )
     assert float(model.tokens.weight.detach().abs().mean()) < 0.01
@@ -314,4 +317,4 @@ def test_a_further_loss_is_added():
 @pytest.mark.parametrize("wrong", ["steps", "batch", "measure", "patience"])
 def test_settings_that_cannot_be_are_refused(wrong):
     with pytest.raises(EigenlensError, match=f"{wrong} is at least"):
-        Settings(**{"steps": 5, wrong: -1})
+        TrainingSettings(**{"steps": 5, wrong: -1})

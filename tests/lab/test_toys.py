@@ -1,5 +1,6 @@
-"""The toy tasks: labels against slow computations of their own, sizes, and that a seed fixes
-them.
+"""The toy tasks.
+
+Labels against slow computations of their own, sizes, and that a seed fixes them.
 """
 
 import pytest
@@ -9,8 +10,8 @@ from eigenlens.lab import (
     Circle,
     ConvexHull,
     Memorise,
-    Settings,
     Sort,
+    TrainingSettings,
     Transformer,
     evaluate,
     feed_back,
@@ -38,8 +39,9 @@ def test_sorting_asks_for_the_letters_in_order():
 
 
 def test_the_hull_is_that_of_orientation_tests():
-    """A point is a vertex where all others lie within less than a half turn: it has a neighbour
-    with none to its right.
+    """A point is a vertex where all others lie within less than a half turn.
+
+    It has a neighbour with none to its right.
     """
     for points, label in everything(ConvexHull(100, 50)):
         for i, vertex in enumerate(label.tolist()):
@@ -149,4 +151,4 @@ def test_vectors_are_learned_by_their_squared_error():
         before = float((model(task.train.inputs) - task.train.targets).square().mean())
     loss, accuracy = evaluate(model, task)
     assert loss == pytest.approx(before, rel=1e-5) and accuracy != accuracy
-    assert train(model, task, Settings(100, rate=1e-2, warmup=5)).loss < 0.1 * before
+    assert train(model, task, TrainingSettings(100, rate=1e-2, warmup=5)).loss < 0.1 * before

@@ -7,7 +7,7 @@ import torch
 
 from eigenlens.data.datasets import text
 from eigenlens.errors import EigenlensError
-from eigenlens.lab import Config, MaskedBytes, Settings, Transformer, evaluate, split, train
+from eigenlens.lab import Config, MaskedBytes, TrainingSettings, Transformer, evaluate, split, train
 from eigenlens.lab.tasks import IGNORED, MASK
 
 CONFIG = Config(MaskedBytes.vocabulary, length=16, width=32, layers=1, heads=2)
@@ -60,7 +60,7 @@ def test_the_loss_is_in_nats_of_masked_bytes(task):
 
 
 def test_training_lowers_the_held_out_loss_and_is_deterministic(task):
-    settings = Settings(60, batch=8, rate=5e-3, warmup=5, measure=20, seed=1)
+    settings = TrainingSettings(60, batch=8, rate=5e-3, warmup=5, measure=20, seed=1)
     first, second = fresh(), fresh()
     before = evaluate(first, task)[0]
     done, again = train(first, task, settings), train(second, task, settings)
@@ -71,7 +71,7 @@ def test_training_lowers_the_held_out_loss_and_is_deterministic(task):
 
 
 def test_a_killed_run_ends_as_if_it_had_not_been(task, tmp_path):
-    settings = Settings(30, batch=4, rate=3e-3, warmup=5, measure=10)
+    settings = TrainingSettings(30, batch=4, rate=3e-3, warmup=5, measure=10)
     whole = fresh()
     expected = train(whole, task, settings)
     file = tmp_path / "run.safetensors"
@@ -98,22 +98,24 @@ def test_a_killed_run_ends_as_if_it_had_not_been(task, tmp_path):
 
 def test_a_checkpoint_of_another_run_is_refused(task, tmp_path):
     file = tmp_path / "run.safetensors"
-    train(fresh(), task, Settings(2, batch=2), checkpoint=file)
+    train(fresh(), task, TrainingSettings(2, batch=2), checkpoint=file)
     with pytest.raises(EigenlensError, match="other settings"):
-        train(fresh(), task, Settings(3, batch=2), checkpoint=file)
+        train(fresh(), task, TrainingSettings(3, batch=2), checkpoint=file)
     with pytest.raises(EigenlensError, match="another model"):
         train(
             Transformer(Config(257, length=16, width=16, layers=1, heads=2)),
             task,
-            Settings(2, batch=2),
+            TrainingSettings(2, batch=2),
             checkpoint=file,
         )
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(EigenlensError, match="cannot be read"):
-        train(fresh(), task, Settings(2, batch=2), checkpoint=file)
+        train(fresh(), task, TrainingSettings(2, batch=2), checkpoint=file)
 
 
 def test_a_run_that_gets_no_better_stops_early(task):
     model = fresh()
-    done = train(model, task, Settings(200, batch=2, rate=0.0, decay=0.0, measure=5, patience=2))
+    done = train(
+        model, task, TrainingSettings(200, batch=2, rate=0.0, decay=0.0, measure=5, patience=2)
+    )
     assert done.steps == 15  # one measurement, then two that are no better

@@ -9,7 +9,7 @@ import torch
 
 from eigenlens import lab
 from eigenlens.errors import EigenlensError
-from eigenlens.lab import Run, TrainingRun, evaluate, run
+from eigenlens.lab import RunFile, TrainingRun, evaluate, run
 from lab.small_run import SMALL, changed
 
 
@@ -22,7 +22,7 @@ def test_the_result_is_what_the_models_do(done):
     assert [row["step"] for row in done.rows()] == [20, 40, 20, 40] and [
         row["seed"] for row in done.rows()
     ] == [0, 0, 3, 3]
-    task = Run.of(SMALL).build()
+    task = RunFile.of(SMALL).build()
     losses = {end["seed"]: (end["loss"], end["accuracy"]) for end in done.ends()}
     for seed in (0, 3):
         assert evaluate(done.model(seed), task) == pytest.approx(losses[seed], rel=1e-6)
@@ -43,9 +43,9 @@ def test_a_folder_opens_to_the_same_result(done):
     assert (
         opened.rows() == done.rows()
         and opened.sentence == done.sentence
-        and opened.run == Run.of(SMALL)
+        and opened.run == RunFile.of(SMALL)
     )
-    assert opened.config == Run.of(SMALL).config(Run.of(SMALL).build())
+    assert opened.config == RunFile.of(SMALL).config(RunFile.of(SMALL).build())
     with pytest.raises(EigenlensError, match="no model of seed 7; there are 0, 3"):
         opened.model(7)
     assert not (done.folder / "seed-0" / "checkpoint.safetensors").exists()

@@ -43,22 +43,22 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
 
 
 def test_a_model_is_converted_once_even_by_many_at_a_time(toy: list[Path]) -> None:
-    assert not catalogue.installed("toy")
-    threads = [threading.Thread(target=catalogue.folder, args=("toy",)) for _ in range(4)]
+    assert not catalogue.is_converted("toy")
+    threads = [threading.Thread(target=catalogue.model_folder, args=("toy",)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert catalogue.installed("toy")
+    assert catalogue.is_converted("toy")
     assert len(toy) == 1
-    AutoModel.from_pretrained(catalogue.folder("toy"))
+    AutoModel.from_pretrained(catalogue.model_folder("toy"))
 
 
 def test_a_changed_recipe_converts_anew(toy: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    catalogue.folder("toy")
+    catalogue.model_folder("toy")
     monkeypatch.setitem(MODELS, "toy", replace(MODELS["toy"], recipe_version=2))
-    assert not catalogue.installed("toy")
-    catalogue.folder("toy")
+    assert not catalogue.is_converted("toy")
+    catalogue.model_folder("toy")
     assert len(toy) == 2
     assert {path.name for path in (cache_folder() / "models").iterdir()} == {"toy", ".toy.lock"}
 
@@ -80,13 +80,13 @@ def test_weights_that_do_not_fit_are_an_error_and_leave_nothing(toy: list[Path])
         EigenlensError,
         match=r"missing keys: embeddings\.word_embeddings\.weight; unexpected keys: renamed",
     ):
-        catalogue.folder("toy")
-    assert not catalogue.installed("toy")
+        catalogue.model_folder("toy")
+    assert not catalogue.is_converted("toy")
     assert {path.name for path in (cache_folder() / "models").iterdir()} == {".toy.lock"}
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    for ask in (catalogue.folder, catalogue.installed):
+    for ask in (catalogue.model_folder, catalogue.is_converted):
         with pytest.raises(
             EigenlensError, match=r"no catalogue model 'gpt-9'; there are minilm, smollm2"
         ):
@@ -107,4 +107,4 @@ def test_a_missing_converter_library_names_the_extra(
     with pytest.raises(
         EigenlensError, match=r"gguf and accelerate.*pip install 'eigenlens\[catalogue\]'"
     ):
-        catalogue.folder("smollm2")
+        catalogue.model_folder("smollm2")

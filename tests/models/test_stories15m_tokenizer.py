@@ -11,11 +11,11 @@ from eigenlens.errors import EigenlensError
 from eigenlens.models.archives import member
 from eigenlens.models.catalogue import MODELS
 from eigenlens.models.fetch import fetch
-from eigenlens.models.recipes.llama2c_tokenizer import FIRST, Piece, read_vocabulary
+from eigenlens.models.recipes.llama2c_tokenizer import FIRST, VocabularyPiece, read_vocabulary
 from models.folders import folder_of
 
 
-def greedy(pieces: list[Piece], text: str) -> list[int]:
+def greedy(pieces: list[VocabularyPiece], text: str) -> list[int]:
     """llama2.c's encoding as its definition says: join the neighbours whose union scores best,
     until none has one.
     """

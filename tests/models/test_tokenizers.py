@@ -32,10 +32,10 @@ BARE = {
 def test_text_for_a_folder_without_a_vocabulary_says_which_files_are_missing(family, tmp_path):
     BARE[family]().save_pretrained(tmp_path / "bare")
     (tmp_path / "a.txt").write_text("Some words that are there.\n\n" * 500)
-    said = r"bare has no tokenizer \(.*bare holds none of tokenizer\.json, .*vocab\.txt\)"
-    with pytest.raises(EigenlensError, match=said):
+    message = r"bare has no tokenizer \(.*bare holds none of tokenizer\.json, .*vocab\.txt\)"
+    with pytest.raises(EigenlensError, match=message):
         study(tmp_path / "bare", tmp_path / "a.txt", max_inputs=8, max_length=8)
-    with pytest.raises(EigenlensError, match=said):
+    with pytest.raises(EigenlensError, match=message):
         explain(tmp_path / "bare", "Some words.")
     model = load(tmp_path / "bare")
     assert model.tokenizer is None
@@ -72,7 +72,7 @@ def test_tokenizers_that_need_no_file_are_tokenizers(tmp_path):
     )
     made, why = tokenizer_of(tmp_path)
     assert made("ab")["input_ids"][:2] == [ord("a") + 3, ord("b") + 3] and why == ""
-    assert tokenizer_of(catalogue.folder("minilm"))[0]("a cat")["input_ids"][0] == 101
+    assert tokenizer_of(catalogue.model_folder("minilm"))[0]("a cat")["input_ids"][0] == 101
 
 
 def test_sound_without_a_feature_extractor_says_so(tmp_path):

@@ -1,5 +1,7 @@
-"""The circle: trajectories against closed forms, the cubic rate of pure attention, and that a run
-is resumed and repeated.
+"""The circle.
+
+Trajectories against closed forms, the cubic rate of pure attention, and that a run is resumed and
+repeated.
 """
 
 from dataclasses import asdict, replace
@@ -10,7 +12,7 @@ import torch
 from eigenlens.collapses import VARIANTS
 from eigenlens.lab import Circle, Transformer
 from eigenlens.papers.rank_collapse import circle as collapse_circle
-from eigenlens.papers.rank_collapse.circle import SHOWN, along, circles, stretch
+from eigenlens.papers.rank_collapse.circle import SHOWN, circles, orbit_row, stretch
 from eigenlens.papers.rank_collapse.training import QUICK
 from eigenlens.run.parts import Parts
 
@@ -18,12 +20,14 @@ from eigenlens.run.parts import Parts
 def test_two_points_that_turn_and_shrink():
     t = torch.arange(21, dtype=torch.float64)
     arc = (0.3 * 0.8**t)[:, None] * torch.stack([(0.2 * t).cos(), (0.2 * t).sin()], 1)
-    found = along(torch.stack([arc, -arc], 1), 0.3, 0.1)
+    found = orbit_row(torch.stack([arc, -arc], 1), 0.3, 0.1)
     assert found["left"] is None and found["merged"]
     assert found["turn"] == pytest.approx((2 * t).tolist())  # 0.2 a step where 0.1 was learned
     assert found["radius"] == pytest.approx((0.3 * 0.8**t).tolist())
     assert found["distance"] == pytest.approx((0.6 * 0.8**t).tolist())
-    assert not along(torch.stack([arc, -arc], 1)[:9], 0.3, 0.1)["merged"]  # 0.8⁸ is over a tenth
+    assert not orbit_row(torch.stack([arc, -arc], 1)[:9], 0.3, 0.1)[
+        "merged"
+    ]  # 0.8⁸ is over a tenth
 
 
 def test_points_are_stretched_by_the_power_of_their_distance():
@@ -42,7 +46,7 @@ def test_a_trajectory_ends_where_a_point_leaves():
     arc = 0.3 * 2.0 ** torch.arange(8, dtype=torch.float64)[:, None] * torch.tensor([1.0, 0.0])
     for last in (arc[7], torch.full((2,), torch.nan)):
         path = torch.stack([torch.cat([arc[:7], last[None]]), -arc], 1)
-        found = along(path, 0.3, 0.1)
+        found = orbit_row(path, 0.3, 0.1)
         assert found["left"] == 4  # 2⁴ radii are the first over ten
         assert (
             len(found["trajectory"])

@@ -1,5 +1,6 @@
-"""Path lengths of trained toys: against paths written out one by one, and that a run is resumed and
-repeated.
+"""Path lengths of trained toys.
+
+Against paths written out one by one, and that a run is resumed and repeated.
 """
 
 import itertools

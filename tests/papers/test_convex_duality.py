@@ -1,5 +1,6 @@
-"""Convex duality: the drawn data by loops, tokens of pictures as the model gives them, and a quick
-run.
+"""Convex duality.
+
+The drawn data by loops, tokens of pictures as the model gives them, and a quick run.
 """
 
 import sys
@@ -9,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from eigenlens.lab.convex import heads_of, solve
+from eigenlens.lab.convex import heads_from_matrix, solve
 from eigenlens.papers import PAPERS
-from eigenlens.papers.convex_duality.blocks import counterexample, drawn
+from eigenlens.papers.convex_duality.blocks import counterexample, random_problem
 from eigenlens.papers.convex_duality.claims import claims_of
-from eigenlens.papers.convex_duality.tokens import HEADS, Tokens
+from eigenlens.papers.convex_duality.tokens import HEADS, PictureTokens
 from eigenlens.papers.pictures import draw
 
 PAPER = PAPERS["convex-duality"]
@@ -56,19 +57,19 @@ def test_its_pictures_are_drawn(quick, tmp_path):
 
 def test_drawn_targets_are_those_of_two_heads():
     """A Z of rank 2 fits them, and no Z of rank 1 does."""
-    problem = drawn(PAPER.full, 3)
+    problem = random_problem(PAPER.full, 3)
     X, Y = problem.block.X.numpy(), problem.loss.Y.numpy()
     assert X.shape == (24, 5, 3) and Y.shape == (24, 5, 2)
     assert (X**2).sum(2).mean() == pytest.approx(1, abs=0.15)
     features = np.einsum("nsa,nuk,nul->nsakl", X, X, X).reshape(24 * 5, 27)  # X[t,a] G[k,l]
     fitted, left, *_ = np.linalg.lstsq(features, Y.reshape(120, 2), rcond=None)
     np.testing.assert_allclose(features @ fitted, Y.reshape(120, 2), atol=1e-9)
-    assert len(heads_of(problem.block, solve(problem, 0.1 * problem.beta_max()).Z)) >= 2
+    assert len(heads_from_matrix(problem.block, solve(problem, 0.1 * problem.beta_max()).Z)) >= 2
 
 
 def test_the_counterexample_fits_without_error_and_is_no_optimum():
     (row,) = counterexample(replace(PAPER.quick, n=12), 0)
-    problem = drawn(replace(PAPER.quick, n=12), 0)
+    problem = random_problem(replace(PAPER.quick, n=12), 0)
     assert row["excess"] == 0 and row["off"] > 0.1 and row["objective"] > row["optimum"]
     assert row["off"] <= row["slack"] + 1e-6  # with its second term the bound holds
     assert row["β"] == pytest.approx(0.1 * problem.beta_max())
@@ -91,7 +92,7 @@ def test_tokens_are_the_principal_components_of_the_model_s_own():
     from sklearn.decomposition import PCA
 
     scale = replace(PAPER.quick, images=(6, 3, 4), features=5)
-    tokens = Tokens(scale, 0)
+    tokens = PictureTokens(scale, 0)
     pictures, X, y, kept = tokens.draw(0)
     hidden = tokens.made[1].numpy()
     assert hidden.shape == (13, 16, 384) and [len(x) for x in X] == [6, 3, 4] == [

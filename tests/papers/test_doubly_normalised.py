@@ -1,5 +1,6 @@
-"""Attention that does not explain away: mixtures against scikit-learn, keys counted one by one, and
-a quick run.
+"""Attention that does not explain away.
+
+Mixtures against scikit-learn, keys counted one by one, and a quick run.
 """
 
 import sys
@@ -70,8 +71,9 @@ def test_random_scores_keep_the_guarantee_that_softmax_breaks():
 
 
 def test_the_edge_of_the_guarantee_in_closed_form():
-    """Of the other keys: 1/S of the first query, and of each other query what its column of
-    −2·strength leaves.
+    """What is left for the other keys.
+
+    1/S of the first query, and of each other query what its column of −2·strength leaves.
     """
     S, c = 5, 3.0
     first = np.exp(np.array([0.0, *[-c] * (S - 1)]))  # scores of another query

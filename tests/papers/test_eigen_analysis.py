@@ -15,7 +15,7 @@ from eigenlens.data.datasets import text
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import Config, MaskedBytes, Transformer, split
 from eigenlens.papers import PAPERS, find_paper
-from eigenlens.papers.eigen_analysis.mechanisms import MECHANISMS, make, moments
+from eigenlens.papers.eigen_analysis.mechanisms import MECHANISMS, layer_moments, make_mechanism
 from eigenlens.papers.eigen_analysis.reconstruction import chosen_keys, error_table, held_out_error
 from eigenlens.papers.pictures import draw
 from eigenlens.stats import RowSums
@@ -69,7 +69,7 @@ def lab():
 
 def test_moments_are_those_of_captured_scores(lab):
     model, task = lab
-    found = moments(model, task, batches=3, size=8, seed=5)
+    found = layer_moments(model, task, batches=3, size=8, seed=5)
     scores = {0: [], 1: []}
     with torch.no_grad(), el.capture(model) as calls:
         for step in range(3):
@@ -92,10 +92,10 @@ def test_moments_are_those_of_captured_scores(lab):
 def test_moments_of_an_approximated_model_are_of_its_true_scores(lab):
     """What a refit sees are the products of all keys, not the interpolated ones."""
     model, task = lab
-    found = moments(model, task, batches=2, size=8, seed=5)
-    model.attend_with(make("interpolated", 0.125, model.config, found, learned=False))
-    again = moments(model, task, batches=2, size=8, seed=5)
-    model.attend_with(make("full", 1.0, model.config, found))
+    found = layer_moments(model, task, batches=2, size=8, seed=5)
+    model.attend_with(make_mechanism("interpolated", 0.125, model.config, found, learned=False))
+    again = layer_moments(model, task, batches=2, size=8, seed=5)
+    model.attend_with(make_mechanism("full", 1.0, model.config, found))
     # the first layer sees the same queries and keys
     torch.testing.assert_close(again[0].covariance, found[0].covariance)
     assert not torch.allclose(again[1].covariance, found[1].covariance)
@@ -104,10 +104,10 @@ def test_moments_of_an_approximated_model_are_of_its_true_scores(lab):
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_every_mechanism_runs_in_the_model_and_counts_its_cost(lab, name):
     model, task = lab
-    found = moments(model, task, batches=1, size=8, seed=5)
+    found = layer_moments(model, task, batches=1, size=8, seed=5)
     other = Transformer(model.config)
     other.load_state_dict(model.state_dict())
-    other.attend_with(make(name, 0.25, model.config, found))
+    other.attend_with(make_mechanism(name, 0.25, model.config, found))
     inputs = task.batch(4, 0, 0).inputs
     assert torch.isfinite(other(inputs)).all()
     assert torch.allclose(other(inputs), model(inputs), atol=1e-5) == (name == "full")
@@ -119,7 +119,7 @@ def test_every_mechanism_runs_in_the_model_and_counts_its_cost(lab, name):
 
 def test_an_unknown_mechanism_or_paper_is_named(lab):
     with pytest.raises(EigenlensError, match="no mechanism 'magic'"):
-        make("magic", 0.5, lab[0].config, [])
+        make_mechanism("magic", 0.5, lab[0].config, [])
     with pytest.raises(EigenlensError, match="no paper 'magic'; there are eigen-analysis"):
         find_paper("magic")
 

@@ -150,7 +150,7 @@ def test_tokens_of_a_text_are_really_gone(reviewed):
     model, _, asked = reviewed
     torch.manual_seed(1)
     scores = torch.rand(asked.keep.shape)
-    positive, negative = deletion.removed(model, asked, {"some": scores})
+    positive, negative = deletion.deletions_of(model, asked, {"some": scores})
     for row in (0, 3):
         length = int(asked.batch["attention_mask"][row].sum())
         ids = asked.batch["input_ids"][row, :length]
@@ -169,7 +169,7 @@ def test_patches_of_a_picture_are_really_gone(pictured):
     model, _, asked = pictured
     torch.manual_seed(1)
     scores = torch.rand(asked.keep.shape)
-    positive, _ = deletion.removed(model, asked, {"some": scores})
+    positive, _ = deletion.deletions_of(model, asked, {"some": scores})
     probe, backbone = model.module, model.module.backbone
     with torch.no_grad():
         stream = backbone.embeddings(asked.batch["pixel_values"])[1:]  # (1, 50, C)

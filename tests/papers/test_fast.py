@@ -1,5 +1,6 @@
-"""The reproduction of fastmax: its miniature runs, its mathematics holds, and its numbers are plain
-definitions.
+"""The reproduction of fastmax.
+
+Its miniature runs, its mathematics holds, and its numbers are plain definitions.
 """
 
 import json
@@ -72,8 +73,8 @@ def test_a_finished_part_is_not_done_again(done, folder, monkeypatch):
 def test_every_picture_is_drawn_of_the_tables(done):
     drawn = charts(done)
     assert list(drawn) == ["time", "training", "entropy"]
-    told = json.dumps(drawn["time"].to_dict())
-    assert all(kind in told for kind in fast_measures.KINDS)
+    message = json.dumps(drawn["time"].to_dict())
+    assert all(kind in message for kind in fast_measures.KINDS)
 
 
 def test_entropy_is_the_definition():

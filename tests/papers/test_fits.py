@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from eigenlens.papers.fits import exponent, rank_correlation, rank_correlation_interval
+from eigenlens.papers.fits import power_law_exponent, rank_correlation, rank_correlation_interval
 
 
 @pytest.mark.parametrize("power", [1.5, -1.7])
 def test_the_exponent_of_a_power_is_that_power(power):
     rows = [{"n": n, "t": 3e-4 * n**power} for n in (10, 20, 80)]
-    assert exponent(rows, "n", "t") == pytest.approx(power)
-    assert math.isnan(exponent(rows[:1], "n", "t"))
+    assert power_law_exponent(rows, "n", "t") == pytest.approx(power)
+    assert math.isnan(power_law_exponent(rows[:1], "n", "t"))
 
 
 def test_rank_correlation_is_scipys_with_ties_too():

@@ -12,7 +12,7 @@ import torch
 from eigenlens.papers import PAPERS
 from eigenlens.papers import gated as module
 from eigenlens.papers.gated import checks, claims, pictures
-from eigenlens.papers.gated.checks import layer, stream
+from eigenlens.papers.gated.checks import random_layer, random_stream
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_the_sum_over_routes_is_the_sum_of_loops():
     """`out[i,c] = Σ_h Σ_e Σ_j A_ij g_ie v_je W_O[h,e,c]`, every number by itself, against the
     layer's own output.
     """
-    made, x = layer("G1", 3, width=6, heads=2), stream(4, 3, width=6)[:1]
+    made, x = random_layer("G1", 3, width=6, heads=2), random_stream(4, 3, width=6)[:1]
     with torch.no_grad():
         rows = x[0] @ made.project.weight.T + made.project.bias
         wanted = made(x)[0] - made.out.bias
@@ -113,13 +113,16 @@ def test_a_zero_gate_halves_and_others_do_not():
     [(None, 9, 1), ("G1-head", 9, 1), ("G1", 3, 3), ("G1", 9, 6), ("G1", 1, 1)],
 )
 def test_the_span_of_the_maps(gate, n, expected):
-    """Against the rank of the gates themselves: the maps `w_e ⊗ o_e` are independent where heads
-    are narrower than the stream.
+    """Against the rank of the gates themselves.
+
+    The maps `w_e ⊗ o_e` are independent where heads are narrower than the stream.
     """
     assert checks.span(gate, n, 2, width=12, heads=2) == expected
     if gate is not None:
         with torch.no_grad():
-            g = layer(gate, 2, width=12, heads=2).gate.values(stream(n, 2, width=12)[:1])[0, 0]
+            g = random_layer(gate, 2, width=12, heads=2).gate.values(
+                random_stream(n, 2, width=12)[:1]
+            )[0, 0]
         assert (
             int(np.linalg.matrix_rank(g.expand(n, 6).numpy() if gate == "G1" else g.numpy()))
             == expected
@@ -128,7 +131,9 @@ def test_the_span_of_the_maps(gate, n, expected):
 
 def test_even_attention_gives_the_first_token_what_a_model_of_equal_scores_does():
     A = torch.ones(9, 9).tril()
-    assert module.even(9) == pytest.approx(float((A / A.sum(1, keepdim=True))[4:, 0].mean()))
+    assert module.uniform_share(9) == pytest.approx(
+        float((A / A.sum(1, keepdim=True))[4:, 0].mean())
+    )
 
 
 def test_the_claim_about_sinks_follows_the_models():
@@ -145,10 +150,10 @@ def test_the_claim_about_sinks_follows_the_models():
 
 def test_what_is_seen_inside_is_what_the_model_computes():
     scale = replace(PAPERS["gated"].quick, steps=1)
-    task = module.task_of(scale)
+    task = module.byte_task(scale)
     torch.manual_seed(0)
     model = module.Transformer(task.config(width=16, layers=2, heads=2, gate="G1"))
-    found = module.inside(model, task)
+    found = module.gate_numbers(model, task)
     gates, first, largest = [], [], []
     for block in model.blocks:
         block.register_forward_hook(

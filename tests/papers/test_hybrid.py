@@ -1,5 +1,6 @@
-"""The hybrid reproduction: the construction composes exactly, states are those of their rules,
-verdicts follow from numbers.
+"""The hybrid reproduction.
+
+The construction composes exactly, states are those of their rules, verdicts follow from numbers.
 """
 
 import itertools
@@ -17,14 +18,14 @@ from eigenlens.papers.hybrid import training as hybrid_training
 from eigenlens.papers.hybrid.claims import claims_of
 from eigenlens.papers.hybrid.composition import (
     SHARP,
-    Stream,
+    StreamLayout,
     answers,
     compositions,
     layers,
-    written,
+    write_stream,
 )
 from eigenlens.papers.hybrid.speed import PATTERNS, pattern_costs
-from eigenlens.papers.hybrid.state import best_state, capacity, codes, decoded, read_back
+from eigenlens.papers.hybrid.state import best_state, capacity, codes, decode, read_back
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_what_a_query_holds_on_the_way_is_the_code_to_the_last_bit():
     N, L = 16, 2
     generator = torch.Generator().manual_seed(0)
     tables = torch.randint(N, (2, L, N), generator=generator)
-    x, stream = written(tables, generator), Stream(L, N)
+    x, stream = write_stream(tables, generator), StreamLayout(L, N)
     for layer in layers(L, N):
         x = layer(x)
     for b in range(2):
@@ -101,13 +102,14 @@ def test_what_a_query_holds_on_the_way_is_the_code_to_the_last_bit():
 
 
 def test_the_first_layer_looks_at_the_token_before_and_the_others_at_one_entry():
-    """The patterns by hand: a masked softmax of the layer's own scores puts all weight on one
-    token, the right one.
+    """The patterns by hand.
+
+    A masked softmax of the layer's own scores puts all weight on one token, the right one.
     """
     N, L = 8, 2
     generator = torch.Generator().manual_seed(1)
     tables = torch.randint(N, (1, L, N), generator=generator)
-    x, stream = written(tables, generator), Stream(L, N)
+    x, stream = write_stream(tables, generator), StreamLayout(L, N)
     n = x.shape[1]
     for depth, layer in enumerate(layers(L, N)):
         scores = (x @ layer.W_Q + layer.b) @ (x @ layer.W_K).transpose(1, 2) * SHARP
@@ -150,7 +152,7 @@ def test_codes_are_distinct_and_read_back():
             code.shape == (N, (N - 1).bit_length())
             and len({tuple(row) for row in code.tolist()}) == N
         )
-        assert torch.equal(decoded(code * 0.3, N), torch.arange(N))
+        assert torch.equal(decode(code * 0.3, N), torch.arange(N))
 
 
 def test_states_hold_what_their_rules_write():

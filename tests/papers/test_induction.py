@@ -1,5 +1,6 @@
-"""Induction heads: the quick run end to end, its tables against definitions, and verdicts that
-follow from the numbers.
+"""Induction heads.
+
+The quick run end to end, its tables against definitions, and verdicts that follow from the numbers.
 """
 
 import json
@@ -14,8 +15,8 @@ from eigenlens.papers import PAPERS
 from eigenlens.papers import induction as module
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.induction.claims import claims_of
-from eigenlens.papers.induction.dynamics import PUBLISHED, curve, others, stages, table
-from eigenlens.papers.induction.heads import exact, probed
+from eigenlens.papers.induction.dynamics import PUBLISHED, curve, other_parent_rows, stages, table
+from eigenlens.papers.induction.heads import handmade_scores, probe_model
 from tiny import small_llama
 
 
@@ -58,7 +59,7 @@ def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
 
 def test_what_is_finished_is_not_done_again(done, monkeypatch):
     run, folder = done
-    for name in ("curve", "readings", "stages", "others", "model_heads"):
+    for name in ("curve", "readings", "stages", "other_parent_rows", "model_heads"):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("done again"))
     assert PAPERS["induction"](True, folder, resume=True).record() == run.record()
 
@@ -119,7 +120,7 @@ def test_each_stage_moves_its_own_number_alone():
 
 
 def test_other_parents_and_none():
-    rows = {row["true parents"]: row for row in others(500, 0, 40)}
+    rows = {row["true parents"]: row for row in other_parent_rows(500, 0, 40)}
     assert len(rows) == 7
     assert all(
         row["largest p"] == name and row["p of the true"] > 0.95
@@ -130,7 +131,7 @@ def test_other_parents_and_none():
 
 
 def test_heads_made_by_hand_do_one_thing_each():
-    rows = {row["head"]: row for row in exact()}
+    rows = {row["head"]: row for row in handmade_scores()}
     for name, score in (
         ("perfect induction", "prefix"),
         ("duplicate token", "duplicate"),
@@ -148,15 +149,15 @@ def test_a_head_that_is_left_out_writes_nothing():
     model = load(small_llama())
     settings = {"block": 10, "inputs": 2}
     whole, without = (
-        probed(model, Induction(**settings)),
-        probed(model, Induction(**settings), [Head("self", 0, 1)]),
+        probe_model(model, Induction(**settings)),
+        probe_model(model, Induction(**settings), [Head("self", 0, 1)]),
     )
     projection = model.backbone.layers[0].self_attn.o_proj.weight
     D = projection.shape[1] // 4
     with torch.no_grad():
         kept = projection[:, D : 2 * D].clone()
         projection[:, D : 2 * D] = 0
-        by_weights = probed(model, Induction(**settings))
+        by_weights = probe_model(model, Induction(**settings))
         projection[:, D : 2 * D] = kept
     for score in whole.words:
         assert without.values(score) == pytest.approx(by_weights.values(score), abs=1e-6)

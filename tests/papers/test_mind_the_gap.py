@@ -8,24 +8,24 @@ import torch
 from eigenlens.captures import capture
 from eigenlens.models.load import load
 from eigenlens.papers import PAPERS, mind_the_gap
-from eigenlens.papers.fits import exponent
+from eigenlens.papers.fits import power_law_exponent
 from eigenlens.papers.inputs import token_ids
 from eigenlens.papers.mind_the_gap.encoders import encoder_rows, use_attention
 from eigenlens.papers.mind_the_gap.models import (
     VARIANTS,
     Variant,
+    attention_by_layer,
     attention_of,
     generator,
     gradient_norm,
     isometric,
+    isometric_start,
     key_query,
-    layers,
+    layer_outputs,
     markov,
     spectrum,
     stable_rank,
-    start,
     uniform,
-    weigh,
 )
 from eigenlens.papers.pictures import draw
 
@@ -48,8 +48,9 @@ def test_the_spectrum_of_four_hundred_tokens():
 
 
 def test_the_spectrum_of_a_matrix_that_is_known():
-    """Half of the identity and half of the uniform matrix: eigenvalues 1 and ½, and without the
-    uniform part ½ and 0.
+    """Half of the identity and half of the uniform matrix.
+
+    Eigenvalues 1 and ½, and without the uniform part ½ and 0.
     """
     A = 0.5 * torch.eye(9, dtype=torch.float64) + 0.5 * uniform(9)
     assert spectrum(A) == pytest.approx(
@@ -71,7 +72,7 @@ def test_the_bulk_of_key_query_attention_shrinks_with_the_square_root():
         }
         for T in (64, 128, 256)
     ]
-    assert exponent(rows, "T", "s2") == pytest.approx(-0.5, abs=0.15)
+    assert power_law_exponent(rows, "T", "s2") == pytest.approx(-0.5, abs=0.15)
 
 
 def test_tokens_are_isometric_and_key_query_scores_have_variance_one():
@@ -92,22 +93,31 @@ def test_stable_rank_is_of_the_gram_matrix():
 def test_tokens_that_are_all_equal_vanish_without_the_outlier():
     X = torch.randn(1, 6, dtype=torch.float64).expand(5, 6)
     W = [torch.randn(6, 6, dtype=torch.float64)]
-    assert float(layers(X, W, weigh("Markov", 5, 0), Variant(removed=True))[0].abs().max()) == 0
-    assert stable_rank(layers(X, W, weigh("Markov", 5, 0), Variant())[0]) == pytest.approx(1)
+    assert (
+        float(
+            layer_outputs(X, W, attention_by_layer("Markov", 5, 0), Variant(removed=True))[0]
+            .abs()
+            .max()
+        )
+        == 0
+    )
+    assert stable_rank(
+        layer_outputs(X, W, attention_by_layer("Markov", 5, 0), Variant())[0]
+    ) == pytest.approx(1)
 
 
 def test_one_layer_collapses_and_without_the_outlier_does_not():
     """As the sheet has it: below 1.1 before and above 10 after, at 400 tokens."""
-    X, W = start(400, 400, 1, 0)
+    X, W = isometric_start(400, 400, 1, 0)
     before, after = (
-        stable_rank(layers(X, W, weigh("Markov", 400, 0), Variant(removed))[0])
+        stable_rank(layer_outputs(X, W, attention_by_layer("Markov", 400, 0), Variant(removed))[0])
         for removed in (False, True)
     )
     assert before < 1.1 and after > 10
 
 
 def test_layers_are_the_formula_of_each_variant():
-    X, W = start(12, 15, 2, 0)
+    X, W = isometric_start(12, 15, 2, 0)
     A = [markov(12, generator(0, layer, 1)) for layer in range(2)]
     for variant in VARIANTS:
         Y = X
@@ -120,20 +130,22 @@ def test_layers_are_the_formula_of_each_variant():
                     out.var(1, correction=0, keepdim=True) + 1e-5
                 ).sqrt()
             Y = out
-        torch.testing.assert_close(layers(X, W, weigh("Markov", 12, 0), variant)[-1], Y)
+        torch.testing.assert_close(
+            layer_outputs(X, W, attention_by_layer("Markov", 12, 0), variant)[-1], Y
+        )
 
 
 @pytest.mark.parametrize("removed", [False, True])
 def test_gradient_norms_are_those_of_the_whole_jacobian(removed):
     variant, T, d, depth = Variant(removed), 10, 12, 3
-    X, W = start(T, d, depth, 5)
+    X, W = isometric_start(T, d, depth, 5)
     A = [
         markov(T, generator(5, layer, 1)) - (uniform(T) if removed else 0) for layer in range(depth)
     ]
     closed = torch.linalg.norm(A[2] @ A[1] @ A[0] @ X) * torch.linalg.norm(W[1] @ W[2])
 
     def last(first):
-        return layers(X, [first, *W[1:]], weigh("Markov", T, 5), variant)[-1]
+        return layer_outputs(X, [first, *W[1:]], attention_by_layer("Markov", T, 5), variant)[-1]
 
     assert float(torch.autograd.functional.jacobian(last, W[0]).norm()) == pytest.approx(
         float(closed)

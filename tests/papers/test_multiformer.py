@@ -1,5 +1,6 @@
-"""Multiformer: the configurations, relevance of loaded models against their own projections, and
-the quick run.
+"""Multiformer.
+
+The configurations, relevance of loaded models against their own projections, and the quick run.
 """
 
 import json

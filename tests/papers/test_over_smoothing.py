@@ -1,5 +1,6 @@
-"""Over-smoothing: the metrics and the bound against definitions written out, and the quick run end
-to end.
+"""Over-smoothing.
+
+The metrics and the bound against definitions written out, and the quick run end to end.
 """
 
 import itertools
@@ -13,7 +14,7 @@ from torch import nn
 
 from eigenlens import EigenlensError, lab, load
 from eigenlens.diagnostics.smoothing import distance, map_cosine
-from eigenlens.diagnostics.smoothing_bound import bound
+from eigenlens.diagnostics.smoothing_bound import smoothing_bound
 from eigenlens.papers import PAPERS
 from eigenlens.papers import over_smoothing as module
 from eigenlens.papers.claims import Reproduction
@@ -112,7 +113,7 @@ def test_ratio_and_bound_of_every_block_are_the_definitions():
                 v, rel=1e-6
             )
             assert (
-                step.v == pytest.approx(bound(step.s, step.root, 2, step.sigma))
+                step.v == pytest.approx(smoothing_bound(step.s, step.root, 2, step.sigma))
                 and step.gained == step.v
             )
 
@@ -139,8 +140,9 @@ def test_no_block_of_a_post_norm_relu_encoder_is_beyond_the_bound(scale, seed):
 
 
 def saying_something(gain=1.0):
-    """A block whose bound says something: uniform attention, and a large vector that the MLP's bias
-    adds to every token.
+    """A block whose bound says something.
+
+    Uniform attention, and a large vector that the MLP's bias adds to every token.
     """
     model = encoder(layers=1)
     with torch.no_grad():

@@ -1,5 +1,6 @@
-"""Papers on a cluster: their passes and parts are those of this process to the last bit, and what
-is in hand stays here.
+"""Papers on a cluster.
+
+Their passes and parts are those of this process to the last bit, and what is in hand stays here.
 """
 
 import importlib
@@ -18,7 +19,7 @@ from eigenlens.papers.multiformer.relevance import catalogue_map
 from eigenlens.papers.over_smoothing.blocks import block_steps
 from eigenlens.papers.paper import Paper
 from eigenlens.papers.qk_eigenspectrum.heads import head_rows
-from eigenlens.run.engine import choose, use_engine
+from eigenlens.run.engine import choose_engine, use_engine
 from eigenlens.run.files import locked
 from eigenlens.run.parts import Parts
 from eigenlens.run.progress import Here
@@ -74,7 +75,7 @@ def asked(monkeypatch):
     engines = []
 
     def measure(*_):
-        engines.append(choose())
+        engines.append(choose_engine())
         return {}
 
     monkeypatch.setitem(papers.PAPERS, "small", empty_paper("small", measure))
@@ -91,14 +92,14 @@ def test_the_command_puts_its_engine_in_force(cluster, asked, tmp_path, run):
     assert asked[0].remote and asked[0].scheduler == address and asked[0].on_failure == "stop"
     assert run("reproduce", "small", "-o", tmp_path / "here", "--on-failure", "partial").code == 0
     assert not asked[1].remote and asked[1].on_failure == "partial"
-    assert not choose().remote  # afterwards all is as before
+    assert not choose_engine().remote  # afterwards all is as before
     assert run("reproduce", "small", "-o", tmp_path / "none", "--engine", "slurm").code == 2
     assert len(asked) == 2
 
 
 def empty_paper(name, measure):
     """A paper that claims nothing and has no pictures."""
-    scale = lab.Settings(1)
+    scale = lab.TrainingSettings(1)
     return Paper(name, "No paper", scale, scale, measure, lambda *_: (), lambda _: {})
 
 

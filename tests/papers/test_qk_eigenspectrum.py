@@ -1,5 +1,6 @@
-"""Spectra and localisation: the toy, the heads of a loaded model, the penalty in training, and a
-run that is kept.
+"""Spectra and localisation.
+
+The toy, the heads of a loaded model, the penalty in training, and a run that is kept.
 """
 
 import copy
@@ -147,7 +148,7 @@ def test_entropy_and_distance_of_a_trained_model_are_those_of_its_captured_patte
     A = calls[0].pattern().double().numpy()
     back = np.maximum(np.arange(16)[:, None] - np.arange(16), 0)
     entropy = -(A * np.log(np.where(A > 0, A, 1))).sum(3)[..., 1:] / np.log(np.arange(2, 17))
-    found = qk.looks(model, task)
+    found = qk.attention_numbers(model, task)
     assert found["distance"] == pytest.approx((A * back).sum(3).mean(), rel=1e-4)
     assert found["entropy"] == pytest.approx(entropy.mean(), rel=1e-4)
 

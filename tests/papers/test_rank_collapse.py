@@ -1,5 +1,6 @@
-"""The rank-collapse reproduction: its miniature runs, its numbers are plain definitions, its
-verdicts follow from them.
+"""The rank-collapse reproduction.
+
+Its miniature runs, its numbers are plain definitions, its verdicts follow from them.
 """
 
 import dataclasses

@@ -1,5 +1,6 @@
-"""Rank against number of heads: the theory against enumeration, the quick run, and a run that is
-kept.
+"""Rank against number of heads.
+
+The theory against enumeration, the quick run, and a run that is kept.
 """
 
 import itertools
@@ -62,12 +63,14 @@ def test_pictures_are_drawn_of_every_table(done):
 def test_the_moments_of_rank_one_are_those_of_random_inputs():
     torch.manual_seed(0)
     q, k = (theory.subspaces(4, 1, 5, seed)[..., 0] for seed in (1, 2))
-    x, y, target = theory.nearest(200_000, 2, 5, 3)
-    z = torch.stack([theory.chosen(x, (x @ k[i]) * (y @ q[i])[:, None]) for i in range(4)], 1)
-    torch.testing.assert_close(
-        torch.einsum("bhd,bgd->hg", z, z) / len(z), theory.moments(q, k), atol=0.01, rtol=0
+    x, y, target = theory.draw_nearest(200_000, 2, 5, 3)
+    z = torch.stack(
+        [theory.highest_scored(x, (x @ k[i]) * (y @ q[i])[:, None]) for i in range(4)], 1
     )
-    same = theory.chosen(x, (x @ k[0]) * (y @ k[0])[:, None])
+    torch.testing.assert_close(
+        torch.einsum("bhd,bgd->hg", z, z) / len(z), theory.sphere_moments(q, k), atol=0.01, rtol=0
+    )
+    same = theory.highest_scored(x, (x @ k[0]) * (y @ k[0])[:, None])
     assert float((same * target).sum(1).mean()) == pytest.approx(theory.agreement(5), abs=0.01)
 
 
@@ -81,13 +84,13 @@ def test_agreement_and_limit_are_the_integrals(d):
     b = 0.5 + quad(lambda t: math.asin(abs(t)) * density(t), -1, 1)[0] / whole / math.pi
     C = 0.5 + 2 / math.pi**2 * quad(lambda t: math.asin(t) ** 2 * density(t), -1, 1)[0] / whole
     assert theory.agreement(d) == pytest.approx(b, abs=1e-6)
-    assert theory.limit(d) == pytest.approx(1 - b * b / C, abs=1e-6)
+    assert theory.rank_one_limit(d) == pytest.approx(1 - b * b / C, abs=1e-6)
 
 
 def test_many_heads_of_rank_one_come_down_to_the_limit_and_not_below():
     errors = [theory.rank_one(8, heads, 0)["theory"] for heads in (1, 8, 64, 512)]
     assert errors == sorted(errors, reverse=True)
-    assert theory.limit(8) < errors[-1] < theory.limit(8) + 0.01
+    assert theory.rank_one_limit(8) < errors[-1] < theory.rank_one_limit(8) + 0.01
 
 
 def test_the_fit_is_that_of_numpy():
@@ -100,7 +103,7 @@ def test_the_fit_is_that_of_numpy():
 
 
 def test_hard_heads_look_at_the_largest_product_in_their_subspace():
-    x, q, _ = theory.nearest(20, 5, 4, 0)
+    x, q, _ = theory.draw_nearest(20, 5, 4, 0)
     bases = theory.subspaces(3, 2, 4, 1)
     found = theory.head_outputs(x, q, bases)
     for b, h in itertools.product(range(20), range(3)):

@@ -19,7 +19,7 @@ from eigenlens.papers.pictures import draw
 from eigenlens.papers.sinks.claims import _binomial, claims_of
 from eigenlens.papers.sinks.exact import pattern_checks, planted
 from eigenlens.papers.sinks.models import _loss, massive, on_texts
-from eigenlens.papers.sinks.training import VARIANTS, Training, Triggers, inside, one_run
+from eigenlens.papers.sinks.training import VARIANTS, SinksTraining, Triggers, one_run, sink_numbers
 from tiny import of_catalogue, small_llama
 
 module = importlib.import_module("eigenlens.papers.sinks")
@@ -73,7 +73,7 @@ def test_sinks_of_a_trained_model_are_counted_head_by_head():
     task = Triggers(12, 3, 16, held=5)
     torch.manual_seed(0)
     model = Transformer(task.config(width=16, layers=2, heads=2))
-    found = inside(model, task)
+    found = sink_numbers(model, task)
     alphas = []
     for A in model.patterns(next(task.held_out()).inputs):
         A = A.detach()
@@ -85,7 +85,7 @@ def test_sinks_of_a_trained_model_are_counted_head_by_head():
 
 
 def test_every_remedy_trains():
-    scale = Training(12, 3, 16, 16, 1, 2, 3, 4, 1e-3, 1)
+    scale = SinksTraining(12, 3, 16, 16, 1, 2, 3, 4, 1e-3, 1)
     rows = [one_run(variant, scale, 0, lambda *_: None) for variant in VARIANTS]
     assert [row["attention"] for row in rows] == list(VARIANTS) and all(
         math.isfinite(row["loss"]) for row in rows

@@ -1,5 +1,6 @@
-"""TensorLens: the derivative and the measures against definitions written out, and the quick run
-end to end.
+"""TensorLens.
+
+The derivative and the measures against definitions written out, and the quick run end to end.
 """
 
 import functools
@@ -19,8 +20,8 @@ from eigenlens.papers import tensorlens as module
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.tensorlens.claims import claims_of
 from eigenlens.papers.tensorlens.cost import width_row
-from eigenlens.papers.tensorlens.exactness import family_rows, measured
-from eigenlens.papers.tensorlens.jacobian import Derivative, compared, small_rows
+from eigenlens.papers.tensorlens.exactness import exactness_row, family_rows
+from eigenlens.papers.tensorlens.jacobian import Derivative, compare_operator, small_rows
 from eigenlens.papers.tensorlens.maps import rollout
 from eigenlens.papers.tensorlens.small import CAUSAL, FAMILIES, small_batch, small_model
 
@@ -53,15 +54,16 @@ def test_what_is_off_is_seen(monkeypatch):
         return out
 
     monkeypatch.setattr(type(model), "forward", nudged)
-    row = measured(load(model, device=None), batch, False)
+    row = exactness_row(load(model, device=None), batch, False)
     assert row["largest error"] == pytest.approx(0.01, rel=1e-6)
     assert row["completeness"] > 1e-4 and row["relative error"] > 1e-4
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "llama", "vit"])
 def test_the_derivative_is_the_slope_of_the_model(family):
-    """Along random directions of the stream, against central differences; ALBERT runs one block
-    three times.
+    """Along random directions of the stream, against central differences.
+
+    ALBERT runs one block three times.
     """
     model, batch = small_model(family, 1), small_batch(family, 1, 1, 6, padded=False)
     true = Derivative(model, batch)
@@ -96,7 +98,7 @@ def test_t_and_j_are_compared_as_the_matrices_that_they_are():
             ]
         )
     units = torch.cat([u for _, u in op.units()])
-    (row,) = compared(op, true, units)
+    (row,) = compare_operator(op, true, units)
     assert row["‖T−J‖/‖J‖"] == pytest.approx(np.linalg.norm(T - J) / np.linalg.norm(J), rel=1e-6)
     assert row["‖T−J‖/‖T‖"] == pytest.approx(np.linalg.norm(T - J) / np.linalg.norm(T), rel=1e-6)
     assert row["cosine of T and J"] == pytest.approx(
@@ -112,7 +114,7 @@ def test_t_and_j_are_compared_as_the_matrices_that_they_are():
     assert row["‖TX+B−Y‖/‖Y‖"] < 1e-12
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(64, *op.inputs.shape, generator=generator, dtype=torch.float64)
-    (guess,) = compared(op, true, drawn)
+    (guess,) = compare_operator(op, true, drawn)
     assert guess["‖T−J‖/‖J‖"] == pytest.approx(row["‖T−J‖/‖J‖"], rel=0.1)
 
 
@@ -176,8 +178,8 @@ def test_memory_is_that_of_the_tensors():
     )
     model, batch = small_model("bert", 0).float(), small_batch("bert", 0, 1, 16, padded=False)
     (op,) = linearize(model, batch)
-    # the whole tensor does take it
-    assert peak_bytes(op.whole, torch.device("cpu")) >= 4 * (16 * 32) ** 2
+    # the full tensor does take it
+    assert peak_bytes(op.full_tensor, torch.device("cpu")) >= 4 * (16 * 32) ** 2
     assert row["row MB"] * 1e6 < 4 * (16 * 32) ** 2 / 10
 
 

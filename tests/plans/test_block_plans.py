@@ -111,8 +111,9 @@ def test_it_is_evaluated_beside_the_unchanged_model(place, blocks, llama):
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [1024, 1100])
 def test_the_sentence_has_the_work_that_was_done_beside_the_planned(place, blocks, llama, length):
-    """With the identity for values the output is the pattern: the pairs worked on are those that
-    are not zero.
+    """With the identity for values the output is the pattern.
+
+    The pairs worked on are those that are not zero.
     """
     token_ids = np.random.default_rng(0).integers(1000, 1010, (2, length))
     np.save(place / "few_words.npy", token_ids)

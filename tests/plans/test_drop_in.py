@@ -1,5 +1,6 @@
-"""A mechanism in a model that was trained with another one: the same call by call, under every
-mask, and nothing left behind.
+"""A mechanism in a model that was trained with another one.
+
+The same call by call, under every mask, and nothing left behind.
 """
 
 import json
@@ -46,8 +47,9 @@ def test_softmax_in_place_of_softmax_changes_nothing(model, side):
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("model", [small_bert, small_llama])
 def test_a_padded_input_is_taken_apart_for_mechanisms_that_know_no_other_mask(model, side):
-    """`window` takes no mask of pairs: only if causality and padding are read from it does it run
-    at all.
+    """`window` takes no mask of pairs.
+
+    Only if causality and padding are read from it does it run at all.
     """
     model, ids = model(), torch.randint(1, 50, (2, 9))
     mask = torch.ones(2, 9, dtype=torch.long)

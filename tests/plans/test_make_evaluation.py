@@ -121,8 +121,9 @@ def test_multiply_adds_are_counted(encoder):
 
 @pytest.mark.download
 def test_perplexity_of_a_language_model_is_that_of_its_losses(place):
-    """Real weights, causal, rotary: a study, a plan and its evaluation, held against losses worked
-    out by hand.
+    """Real weights, causal, rotary.
+
+    A study, a plan and its evaluation, held against losses worked out by hand.
     """
     model = load("stories15m")
     text = some_text(place / "stories.txt", documents=20)

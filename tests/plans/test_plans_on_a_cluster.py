@@ -1,5 +1,6 @@
-"""An evaluation on a cluster: the numbers of the local engine to the last bit, and what is said
-where shards fail.
+"""An evaluation on a cluster.
+
+The numbers of the local engine to the last bit, and what is said where shards fail.
 """
 
 import json

@@ -20,8 +20,8 @@ def test_every_diagnostic_has_its_part(mini_shown, mini):
         assert mini_shown.page.get_attribute(f"{part} .chart", "aria-label").startswith(
             finding.title
         )
-    said = mini_shown.text("#diagnosis0-layers")
-    assert found["amplifier"].note in said and "not applicable" in said
+    message = mini_shown.text("#diagnosis0-layers")
+    assert found["amplifier"].note in message and "not applicable" in message
 
 
 def test_the_tables_hold_the_numbers_of_the_study(mini_shown, mini):
@@ -57,9 +57,9 @@ def test_the_map_of_heads_colours_by_any_of_them(mini_shown, mini):
 
 
 def test_a_head_with_a_role_says_so(mini_shown, mini):
-    said = roles(mini.study.diagnostics)
-    assert said  # minilm has heads that look at the token before
-    at, sentences = next(iter(said.items()))
+    message = roles(mini.study.diagnostics)
+    assert message  # minilm has heads that look at the token before
+    at, sentences = next(iter(message.items()))
     mini_shown.page.click(f'[data-heads="heads0"] [aria-label^="L{at.layer}H{at.head}:"]')
     shown = mini_shown.text("#heads0 .panel [data-sentence]")
     assert all(sentence in shown for sentence in sentences)

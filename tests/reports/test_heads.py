@@ -61,11 +61,11 @@ def test_the_panel_names_the_head_and_says_its_dimension(opened):
         record["rows_centred_held_out_dimension_90"],
         record["rows_centred_dimensions"],
     )
-    said = shown.text("#heads0 .panel [data-sentence]")
+    message = shown.text("#heads0 .panel [data-sentence]")
     if dimension is None:
-        assert said.startswith("Does not reach 90 %")
+        assert message.startswith("Does not reach 90 %")
     else:
-        assert said.startswith(
+        assert message.startswith(
             f"Needs {dimension} of {size} dimensions for 90 % of the held-out variance of its rows"
         )
 

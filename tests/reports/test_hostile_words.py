@@ -155,18 +155,18 @@ def test_the_policy_stops_a_script_that_gets_in(entered):
 
 def test_the_policy_stops_eval(entered):
     """From a timer, since what the tests themselves evaluate is exempt."""
-    said = entered.page.evaluate("""() => new Promise((resolve) => {
+    message = entered.page.evaluate("""() => new Promise((resolve) => {
           setTimeout(() => { try { resolve(String(eval("window.hacked = 1"))); } catch (error) { resolve(error.name); } }, 10);
         })""")
-    assert said == "EvalError"
+    assert message == "EvalError"
     assert entered.page.evaluate("typeof window.hacked") == "undefined"
 
 
 def test_the_policy_stops_the_network(entered):
-    said = entered.page.evaluate(
+    message = entered.page.evaluate(
         "fetch('https://example.org/').then(() => 'loaded', (error) => error.name)"
     )
-    assert said == "TypeError"
+    assert message == "TypeError"
     assert any("Content Security Policy" in text for text in entered.complaints)
 
 

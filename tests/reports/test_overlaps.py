@@ -62,11 +62,11 @@ def test_the_sentence_is_that_of_the_matrix(mini_shown, mini):
     overlap = mini.study.overlap(rank=16, level="head")
     mini_shown.page.select_option("#overlap0 [data-which]", label="heads")
     others = overlap.matrix[~np.eye(len(overlap.matrix), dtype=bool)]
-    said = mini_shown.text("#overlap0 [data-matrix]:visible .sentence")
-    assert said.startswith(
+    message = mini_shown.text("#overlap0 [data-matrix]:visible .sentence")
+    assert message.startswith(
         f"Two heads share {others.mean():.2f} of their leading 16 directions on average"
     )
-    assert f"({others.max():.2f})" in said
+    assert f"({others.max():.2f})" in message
 
 
 def test_two_planted_clusters_stand_together():

@@ -73,14 +73,14 @@ def percent(value):
 
 def test_it_names_the_best_candidate_within_the_budget(mini, said_of_all, budgets):
     examples = mini.plan.examples
-    for mode, place, position, said in said_of_all:
+    for mode, place, position, message in said_of_all:
         if mode != said_of_all[0][0]:
             continue
         budget, at = budgets[position], examples.heads[place]
         named = f"L{at.layer}H{at.head}"
-        assert named in said
+        assert named in message
         if budget == 1:
-            assert said == f"{named} with exact scores: all of the work, nothing lost."
+            assert message == f"{named} with exact scores: all of the work, nothing lost."
             continue
         affordable = [
             (examples.total_variation[place, c], c)
@@ -91,14 +91,14 @@ def test_it_names_the_best_candidate_within_the_budget(mini, said_of_all, budget
         best = examples.best(place, budget)
         assert best == (min(affordable)[1] if affordable else None)
         if best is None:
-            assert "nothing is this cheap" in said
+            assert "nothing is this cheap" in message
             continue
         name, nominal = examples.candidates[best]
         nominally = "" if nominal is None else f" at {percent(nominal)}"
         found = re.fullmatch(
             r"(.*): (\S+) % of the work of exact scores, total variation (\S+) over held-out"
             r" inputs\.",
-            said,
+            message,
         )
         assert found[1] == f"{named} by {name}{nominally}"
         assert float(found[2]) == pytest.approx(100 * examples.work[place, best], rel=6e-3)
@@ -183,9 +183,11 @@ def test_a_window_shows_its_tokens_only(mini_shown, mini, slider, budgets):
 def test_as_the_plan_has_it(mini, said_of_all):
     """The estimator that the plan gave the head, wherever the slider stands."""
     choices = {c.at: c for c in mini.plan.choices}
-    said = [(place, text) for mode, place, _, text in said_of_all if mode == "as the plan has it"]
-    assert said
-    for place, text in said:
+    message = [
+        (place, text) for mode, place, _, text in said_of_all if mode == "as the plan has it"
+    ]
+    assert message
+    for place, text in message:
         head = mini.plan.examples.heads[place]
         chosen = choices[head].estimator
         assert text.startswith(

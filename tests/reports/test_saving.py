@@ -111,12 +111,12 @@ def test_the_page_says_how_many_files_are_still_to_come(show, tiny):
     shown = show(tiny.page)
     shown.unfold()
     assert shown.text("#saving") == ""
-    said = shown.page.evaluate("""() => {
+    message = shown.page.evaluate("""() => {
         const button = document.querySelector("[data-csv]");
         for (let i = 0; i < 25; i += 1) button.click();
         return document.getElementById("saving").textContent;
     }""")
-    assert said == "Saving… 15 files to go"
+    assert message == "Saving… 15 files to go"
     assert shown.page.get_attribute("#saving", "role") == "status"
     shown.page.wait_for_selector("#saving:empty", state="attached")
 

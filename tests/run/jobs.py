@@ -17,8 +17,9 @@ STEPS = 4
 
 
 def some_shards(number, content=None):
-    """Trunks of shards `0 … number − 1`, each of one document; their content is their number, or
-    `content(number)`.
+    """Trunks of shards `0 … number − 1`, each of one document.
+
+    Their content is their number, or `content(number)`.
     """
     make = content or (lambda i: i)
     return shard_groups(
@@ -28,8 +29,9 @@ def some_shards(number, content=None):
 
 @dataclass
 class Spelling:
-    """The state of a shard is its number, a merge puts two in brackets: the result spells the order
-    of all merges.
+    """The state of a shard is its number, a merge puts two in brackets.
+
+    The result spells the order of all merges.
     """
 
     threads: int = 1
@@ -68,8 +70,9 @@ class Failing(Spelling):
 
 @dataclass
 class Noted(Spelling):
-    """Every shard notes its process in a folder when it begins; while the folder holds a file
-    `wait`, all shards wait.
+    """Every shard notes its process in a folder when it begins.
+
+    While the folder holds a file `wait`, all shards wait.
     """
 
     folder: str = ""
@@ -85,8 +88,9 @@ class Noted(Spelling):
 
 @dataclass
 class Together(Noted):
-    """No shard ends before two processes have begun one each; one that waits in vain leaves a file
-    `alone`.
+    """No shard ends before two processes have begun one each.
+
+    One that waits in vain leaves a file `alone`.
     """
 
     def run(self, content, tick):

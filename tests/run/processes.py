@@ -84,8 +84,9 @@ class Cluster:
 
 
 def give_up_soon(client):
-    """A client that looks for a lost scheduler for a second, not for the patience of these tests:
-    one that was killed never comes back.
+    """A client that looks for a lost scheduler for a second, not for the patience of these tests.
+
+    One that was killed never comes back.
     """
     client._timeout = 1
 

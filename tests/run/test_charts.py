@@ -1,5 +1,6 @@
-"""Charts on disk: both kinds of each, and a sentence where the package that draws them is
-missing.
+"""Charts on disk.
+
+Both kinds of each, and a sentence where the package that draws them is missing.
 """
 
 import sys

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from eigenlens import EigenlensError
-from eigenlens.run.engine import Local, choose, use_engine
+from eigenlens.run.engine import Local, choose_engine, use_engine
 from eigenlens.run.shards import PartialFold
 from run.jobs import STEPS, Failing, Spelling, some_shards
 
@@ -26,21 +26,21 @@ def test_shards_are_merged_one_after_the_other_inside_their_group():
 
 @pytest.mark.parametrize("stop", range(1, 12))
 def test_it_goes_on_from_every_place_where_it_may_have_stopped(stop):
-    steps, told = fold(Spelling(), 11), []
-    rest = fold(Spelling(), 11, resume_from=steps[stop - 1], progress=told.append)
+    steps, messages = fold(Spelling(), 11), []
+    rest = fold(Spelling(), 11, resume_from=steps[stop - 1], progress=messages.append)
     assert [at.state for at in [*steps[:stop], *rest] if at.complete] == [
         at.state for at in steps if at.complete
     ]
-    assert told == [STEPS * i for i in range(stop + 1, 12)], (
+    assert messages == [STEPS * i for i in range(stop + 1, 12)], (
         "only what is left is run, and counted from there"
     )
 
 
 def test_a_shard_that_fails_ends_the_run_and_is_named():
-    with pytest.raises(EigenlensError) as told:
+    with pytest.raises(EigenlensError) as raised:
         fold(Failing(fail=(5,)), 11)
     assert (
-        str(told.value)
+        str(raised.value)
         == "shard 5 (4 inputs of the document document 5) failed: ValueError: 5 is not to my taste"
     )
 
@@ -109,7 +109,7 @@ def test_the_engine_in_force_is_the_innermost_and_its_threads_hold_only_inside()
     two, given = Two(), Local()
     with use_engine(two):
         assert torch.get_num_threads() == 2
-        assert choose() is two
-        assert choose(given) is given
+        assert choose_engine() is two
+        assert choose_engine(given) is given
     assert torch.get_num_threads() == mine
-    assert type(choose()) is Local
+    assert type(choose_engine()) is Local

@@ -15,8 +15,9 @@ GB = 2**30
 
 
 def a_machine(root, available=16 * GB, groups="", files=None):
-    """Files as a Linux kernel shows them; `files` are those of the control groups, by their path
-    below /sys/fs/cgroup.
+    """Files as a Linux kernel shows them.
+
+    `files` are those of the control groups, by their path below /sys/fs/cgroup.
     """
     shown = {
         "proc/meminfo": (
@@ -36,7 +37,7 @@ def a_machine(root, available=16 * GB, groups="", files=None):
 
 
 def test_a_machine_without_limits_leaves_what_is_available(tmp_path):
-    assert memory.free(root=a_machine(tmp_path)) == 16 * GB
+    assert memory.free_bytes(root=a_machine(tmp_path)) == 16 * GB
 
 
 def test_a_group_leaves_its_limit_less_what_is_used_and_not_cached(tmp_path):
@@ -45,7 +46,7 @@ def test_a_group_leaves_its_limit_less_what_is_used_and_not_cached(tmp_path):
         "job/memory.current": f"{5 * GB}\n",
         "job/memory.stat": f"anon {4 * GB}\nactive_file 7\ninactive_file {GB}\n",
     }
-    assert memory.free(root=a_machine(tmp_path, groups="0::/job\n", files=files)) == 4 * GB
+    assert memory.free_bytes(root=a_machine(tmp_path, groups="0::/job\n", files=files)) == 4 * GB
 
 
 def test_the_tightest_group_on_the_way_up_counts(tmp_path):
@@ -57,7 +58,7 @@ def test_the_tightest_group_on_the_way_up_counts(tmp_path):
         "memory.max": f"{12 * GB}\n",
         "memory.current": f"{5 * GB}\n",
     }
-    assert memory.free(root=a_machine(tmp_path, groups="0::/slurm/job\n", files=files)) == GB
+    assert memory.free_bytes(root=a_machine(tmp_path, groups="0::/slurm/job\n", files=files)) == GB
 
 
 def test_groups_of_version_1_count_by_their_memory_controller(tmp_path):
@@ -71,53 +72,58 @@ def test_groups_of_version_1_count_by_their_memory_controller(tmp_path):
     root = a_machine(
         tmp_path, groups="5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n0::/\n", files=files
     )
-    assert memory.free(root=root) == 3 * GB // 2
+    assert memory.free_bytes(root=root) == 3 * GB // 2
 
 
 def test_a_container_that_sees_its_group_as_the_top_is_limited_too(tmp_path):
     files = {"memory.max": f"{2 * GB}\n", "memory.current": f"{GB}\n"}
     assert (
-        memory.free(root=a_machine(tmp_path, groups="0::/kubepods/of/the/host\n", files=files))
+        memory.free_bytes(
+            root=a_machine(tmp_path, groups="0::/kubepods/of/the/host\n", files=files)
+        )
         == GB
     )
 
 
 def test_a_group_over_its_limit_leaves_nothing(tmp_path):
     files = {"memory.max": f"{GB}\n", "memory.current": f"{2 * GB}\n"}
-    assert memory.free(root=a_machine(tmp_path, groups="0::/\n", files=files)) == 0
+    assert memory.free_bytes(root=a_machine(tmp_path, groups="0::/\n", files=files)) == 0
 
 
 def test_the_address_space_limits(tmp_path, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (GB, resource.RLIM_INFINITY))
-    assert memory.free(root=a_machine(tmp_path)) == GB - 4096 * 1024
+    assert memory.free_bytes(root=a_machine(tmp_path)) == GB - 4096 * 1024
 
 
 def test_without_proc_the_system_is_asked(tmp_path):
     assert (
         0
-        < memory.free(root=tmp_path)
+        < memory.free_bytes(root=tmp_path)
         <= memory.os.sysconf("SC_PHYS_PAGES") * memory.os.sysconf("SC_PAGE_SIZE")
     )
-    assert memory.resident(root=tmp_path) > 10 * 2**20
+    assert memory.resident_bytes(root=tmp_path) > 10 * 2**20
 
 
 def test_what_this_process_has_is_read_from_its_status(tmp_path):
     root = a_machine(tmp_path)
-    assert (memory.resident(root), memory.peak(root)) == (2048 * 1024, 3072 * 1024)
+    assert (memory.resident_bytes(root), memory.peak_resident_bytes(root)) == (
+        2048 * 1024,
+        3072 * 1024,
+    )
 
 
 def test_a_gpu_says_itself_what_is_left(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (123, 456))
-    assert memory.free("cuda:1") == 123
+    assert memory.free_bytes("cuda:1") == 123
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_that_was_given_back_stays_in_the_peak_and_not_in_the_resident():
     code = (
-        "import torch; from eigenlens.run.memory import peak, resident\n"
-        "before = resident(); x = torch.ones(25_000_000); held = resident(); del x\n"
-        "print(held - before, resident() - before, peak() - before)"
+        "import torch; from eigenlens.run.memory import peak_resident_bytes, resident_bytes\n"
+        "before = resident_bytes(); x = torch.ones(25_000_000); held = resident_bytes(); del x\n"
+        "print(held - before, resident_bytes() - before, peak_resident_bytes() - before)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     held, after, most = map(int, done.stdout.split())

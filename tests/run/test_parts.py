@@ -23,14 +23,14 @@ def squares(numbers, **more):
 
 
 def test_each_part_is_made_once_and_in_order(parts, tmp_path):
-    told = []
+    messages = []
     found = parts.each(
-        squares([3, 1, 2], folder=tmp_path), lambda *said: told.append(said), "squares"
+        squares([3, 1, 2], folder=tmp_path), lambda *message: messages.append(message), "squares"
     )
     assert [one["square"] for one in found] == [9, 1, 4] and {one["process"] for one in found} == {
         os.getpid()
     }
-    assert told == [("squares", 0, 3), ("squares", 1, 3), ("squares", 2, 3)]
+    assert messages == [("squares", 0, 3), ("squares", 1, 3), ("squares", 2, 3)]
     (tmp_path / "made-1").unlink()
     assert parts.each(squares([3, 1, 2], folder=tmp_path)) == found
     assert not (tmp_path / "made-1").exists()
@@ -38,15 +38,15 @@ def test_each_part_is_made_once_and_in_order(parts, tmp_path):
 
 def test_a_cluster_makes_those_that_are_missing(cluster, parts, tmp_path):
     parts.part("squares/2", partial(square, 2))
-    told, inside = [], []
-    progress = Here(lambda *said: inside.append(said))
+    messages, inside = [], []
+    progress = Here(lambda *message: inside.append(message))
     with use_engine(cluster):
         makes = squares([4, 3, 2, 1], folder=tmp_path, progress=progress)
-        found = parts.each(makes, lambda *said: told.append(said), "squares")
+        found = parts.each(makes, lambda *message: messages.append(message), "squares")
     assert [one["square"] for one in found] == [16, 9, 4, 1]
     assert [one["process"] == os.getpid() for one in found] == [False, False, True, False]
     assert not (tmp_path / "made-2").exists() and (tmp_path / "made-4").exists()
-    assert ("squares", 4, 4) in told and all(what == "squares" for what, _, _ in told)
+    assert ("squares", 4, 4) in messages and all(what == "squares" for what, _, _ in messages)
     assert not inside  # a report shows nothing in another process
     assert [parts.read(name)["square"] for name in makes] == [16, 9, 4, 1]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eigenlens.run.progress import Rate, bar
+from eigenlens.run.progress import Rate, progress_bar
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_run_that_goes_on_counts_only_what_it_did_itself():
 
 
 def test_without_a_terminal_every_tenth_is_a_line(capsys):
-    with bar() as report:
+    with progress_bar() as report:
         for done in range(101):
             report("fit inputs", done, 100)
     lines = capsys.readouterr().err.strip().splitlines()

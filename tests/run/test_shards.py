@@ -8,10 +8,10 @@ from eigenlens.run.shards import (
     SHARDS_PER_GROUP,
     Failure,
     Shard,
-    copies,
-    cut,
+    cut_at_documents,
+    most_states,
     shard_groups,
-    stopped,
+    stop_error,
 )
 
 
@@ -25,7 +25,7 @@ def test_every_input_is_in_one_shard_and_documents_stay_whole(seed):
     size = int(rng.integers(1, 12))
     lengths = rng.integers(1, 15, size=int(rng.integers(1, 30)))
     documents = documents_of(*lengths)
-    runs = cut(documents, size)
+    runs = cut_at_documents(documents, size)
     assert [i for start, stop in runs for i in range(start, stop)] == list(range(len(documents)))
     ends = {*np.cumsum(lengths).tolist()}
     for start, stop in runs:
@@ -35,10 +35,10 @@ def test_every_input_is_in_one_shard_and_documents_stay_whole(seed):
 
 
 def test_a_document_longer_than_two_shards_is_cut_inside():
-    assert cut(documents_of(50), 20) == [(0, 20), (20, 50)]
-    assert cut(documents_of(100, 3), 10)[:3] == [(0, 10), (10, 20), (20, 30)]
-    assert cut(documents_of(3, 3, 3, 3), 4) == [(0, 6), (6, 12)]
-    assert cut(documents_of(), 4) == []
+    assert cut_at_documents(documents_of(50), 20) == [(0, 20), (20, 50)]
+    assert cut_at_documents(documents_of(100, 3), 10)[:3] == [(0, 10), (10, 20), (20, 30)]
+    assert cut_at_documents(documents_of(3, 3, 3, 3), 4) == [(0, 6), (6, 12)]
+    assert cut_at_documents(documents_of(), 4) == []
 
 
 def test_shards_have_their_group_by_their_place_alone():
@@ -52,7 +52,7 @@ def test_shards_have_their_group_by_their_place_alone():
 
 def test_a_process_holds_three_states_at_most():
     assert [
-        copies(number) for number in (0, 1, 2, SHARDS_PER_GROUP, SHARDS_PER_GROUP + 1, 1000)
+        most_states(number) for number in (0, 1, 2, SHARDS_PER_GROUP, SHARDS_PER_GROUP + 1, 1000)
     ] == [0, 1, 2, 2, 3, 3]
 
 
@@ -71,10 +71,10 @@ def test_a_shard_is_named_by_its_documents():
 def test_a_failure_is_told_in_one_line():
     shard = Shard(7, 2, ("a",), int)
     assert (
-        str(stopped(shard, ValueError("wrong\nTraceback")))
+        str(stop_error(shard, ValueError("wrong\nTraceback")))
         == "shard 7 (2 inputs of the document a) failed: ValueError: wrong"
     )
-    assert str(stopped(shard, EigenlensError("our own words"))).endswith("failed: our own words")
+    assert str(stop_error(shard, EigenlensError("our own words"))).endswith("failed: our own words")
     assert Failure.of(shard, KeyError()).record() == {
         "shard": 7,
         "inputs": 2,

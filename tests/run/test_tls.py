@@ -26,10 +26,10 @@ def certified(tmp_path_factory):
     }
     tls["ca-file"] = str(folder / "ca.pem")
     settings = {f"distributed.comm.tls.{name}": path for name, path in tls.items()}
-    told = {
+    message = {
         name.upper().replace(".", "__").replace("-", "_"): path for name, path in settings.items()
     }
-    with Cluster(folder / "cluster", **told, DISTRIBUTED__COMM__DEFAULT_SCHEME="tls") as cluster:
+    with Cluster(folder / "cluster", **message, DISTRIBUTED__COMM__DEFAULT_SCHEME="tls") as cluster:
         yield cluster.address, settings
 
 

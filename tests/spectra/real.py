@@ -18,8 +18,9 @@ from eigenlens.stats import MatrixGram, MatrixProjection, MatrixSketch, RowMomen
 
 @functools.cache
 def recorded(name: str, number: int = 60, length: int = 32):
-    """Fit calls, and held-out calls by group, of one layer of a catalogue model: every call with
-    its q, k and mask.
+    """Fit calls, and held-out calls by group, of one layer of a catalogue model.
+
+    Every call with its q, k and mask.
     """
     model = load(name)
     inputs = prepare(model, Request(("python-docs",), length, number), Path(tempfile.mkdtemp()))

@@ -63,8 +63,9 @@ def test_the_raw_spectrum_is_that_of_the_second_moment():
 
 @pytest.mark.slow
 def test_the_sketch_finds_the_leading_eigenspace():
-    """From a pilot of 48 of 240 inputs: never above the true eigenvalue, the leading ones close,
-    held-out variance too.
+    """From a pilot of 48 of 240 inputs.
+
+    Never above the true eigenvalue, the leading ones close, held-out variance too.
     """
     fit, held = recorded("minilm", 300, 32)
     exact = analysed(seen(MatrixGram(), fit), held, rank=16)

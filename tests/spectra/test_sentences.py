@@ -38,9 +38,9 @@ def test_dimensions_of_the_median_head():
         spectrum(1, [0.1, 0.2, 0.92, 1]),
         spectrum(2, [0.1, 0.2, 0.3, 0.9]),
     ]
-    said = Spectra(tuple(heads)).sentence
+    message = Spectra(tuple(heads)).sentence
     assert (
-        said
+        message
         == "The score rows of the median head need 3 of 16 dimensions for 90 % of their held-out"
         " variance; the least is 1 (L0H0), the most 4 (L0H2). 1 of 3 heads gets by"
         " with an eighth of the dimensions or less."
@@ -49,13 +49,13 @@ def test_dimensions_of_the_median_head():
 
 def test_matrices_speak_where_there_are_no_rows_and_spectra_may_end_too_early():
     heads = (spectrum(0, [0.1, 0.2], "matrices"), spectrum(1, [0.1, 0.2], "matrices"))
-    said = Spectra(heads).sentence
+    message = Spectra(heads).sentence
     assert (
-        said.startswith("The score matrices of the median head need >2 of 16 dimensions")
-        and "the least" not in said
+        message.startswith("The score matrices of the median head need >2 of 16 dimensions")
+        and "the least" not in message
     )
     # an eighth is 2, and 2 were kept
-    assert said.endswith("0 of 2 heads get by with an eighth of the dimensions or less.")
+    assert message.endswith("0 of 2 heads get by with an eighth of the dimensions or less.")
     more = tuple(spectrum(i, [0.1, 0.95], "matrices", dimensions=64) for i in range(2))
     assert (
         Spectra(more, "pattern").sentence
@@ -82,8 +82,9 @@ def test_spectra_of_matrices_alone_have_a_picture_with_their_curves():
 
 
 def test_spaces_are_compared_with_the_others_only():
-    """The ones of the diagonal are in no mean; 0.6 is inside a layer, the others are between
-    two.
+    """The ones of the diagonal are in no mean.
+
+    0.6 is inside a layer, the others are between two.
     """
     matrix = [[1, 0.6, 0.2, 0.3], [0.6, 1, 0.1, 0.2], [0.2, 0.1, 1, 0.4], [0.3, 0.2, 0.4, 1]]
     found = overlap(matrix, [Head("x", layer, head) for layer in (0, 1) for head in (0, 1)])

@@ -101,8 +101,9 @@ def test_without_a_mask_it_is_the_spectrum_over_all_rows(centring):
 
 
 def test_under_a_causal_mask_equal_keys_look_unequal_over_all_rows_only():
-    """Scores drawn alike for every valid pair: every key has variance 1, and no direction more than
-    another.
+    """Scores drawn alike for every valid pair.
+
+    Every key has variance 1, and no direction more than another.
     """
     S = 24
     generator = torch.Generator().manual_seed(0)
@@ -127,8 +128,9 @@ def test_under_a_causal_mask_equal_keys_look_unequal_over_all_rows_only():
 
 
 def test_negative_eigenvalues_are_clipped_and_counted():
-    """Three keys of which any two rows see two: correlations 1, 1, −1 that no three variables have
-    together.
+    """Three keys of which any two rows see two.
+
+    Correlations 1, 1, −1 that no three variables have together.
     """
     rows = {(0, 1): 1.0, (1, 2): 1.0, (0, 2): -1.0}
     S, T = 3, 6

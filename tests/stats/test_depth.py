@@ -1,5 +1,6 @@
-"""Metrics along depth against a numpy loop over inputs, and the contract of a statistic: one pass,
-shards, files.
+"""Metrics along depth against a numpy loop over inputs, and the contract of a statistic.
+
+One pass, shards, files.
 """
 
 import math
@@ -21,8 +22,9 @@ SINKS = {"all": (0, 0), "without sinks": (1, 2)}
 
 
 def a_pass(batch=5, length=9, width=6, heads=3, depth=2, padded=False, seed=0):
-    """The blocks of one forward pass, with tokens and queries drawn at random; each block takes
-    what the last one gave.
+    """The blocks of one forward pass, with tokens and queries drawn at random.
+
+    Each block takes what the last one gave.
     """
     draw = torch.Generator().manual_seed(seed)
 
@@ -56,8 +58,9 @@ def measured(passes, **settings):
 
 
 def numbers_of(x, P, tokens):
-    """All numbers of one input by hand: tokens x (n, C) that are real, patterns P (H, n, n) among
-    them.
+    """All numbers of one input by hand.
+
+    Tokens x (n, C) that are real, patterns P (H, n, n) among them.
     """
     front, end = SINKS[tokens]
     kept = slice(front, len(x) - end)
@@ -216,8 +219,9 @@ def test_half_precision_is_measured_in_more():
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["bert", "albert", "llama", "gemma2"])
 def test_a_model_by_its_own_hidden_states_and_patterns(name):
-    """Padding on the right; the model's own outputs say what its blocks take and how they
-    attend.
+    """Padding on the right.
+
+    The model's own outputs say what its blocks take and how they attend.
     """
     model, given = build(name), inputs(name, "right")
     own = model(**given, output_hidden_states=True, output_attentions=True)

@@ -1,5 +1,6 @@
-"""Every statistic: one pass equals any split into shards, merged in any grouping, through files or
-not.
+"""Every statistic.
+
+One pass equals any split into shards, merged in any grouping, through files or not.
 """
 
 import pytest

@@ -31,8 +31,9 @@ def test_moments_are_those_of_the_valid_tokens(form):
 
 
 def test_they_give_the_mean_square_of_the_scores():
-    """E[s²] over independent pairs is tr(E[qqᵀ] E[kkᵀ]): over all pairs of one input it is
-    exact.
+    """E[s²] over independent pairs is tr(E[qqᵀ] E[kkᵀ]).
+
+    Over all pairs of one input it is exact.
     """
     each = call("full", batch=1)
     moments = QueryKeyMoments()

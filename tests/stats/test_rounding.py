@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from eigenlens.stats.geometry import relative_residual
-from eigenlens.stats.rounding import describe, in_words, precision_of, rounding_floor
+from eigenlens.stats.rounding import describe_residual, precision_of, rounding_floor, rows_in_words
 
 
 @pytest.mark.parametrize(("name", "kind"), [("float32", np.float32), ("float64", np.float64)])
@@ -42,11 +42,15 @@ def test_only_residuals_below_the_floor_become_words():
         {"depth": 0, "residual": 1e-7, "cosine": 1e-7},
         {"depth": 1, "residual": None, "cosine": 1.0},
     ]
-    assert in_words(rows, {"residual"}, 1e-6) == [
+    assert rows_in_words(rows, {"residual"}, 1e-6) == [
         {**rows[0], "residual": "below rounding"},
         rows[1],
     ]
-    assert (describe(1e-7, 1e-6), describe(1e-6, 1e-6), describe(0.25, 1e-6)) == (
+    assert (
+        describe_residual(1e-7, 1e-6),
+        describe_residual(1e-6, 1e-6),
+        describe_residual(0.25, 1e-6),
+    ) == (
         "below rounding",
         "1e-06",
         "0.25",

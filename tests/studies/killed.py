@@ -48,8 +48,9 @@ def attempt(model, data, folder, options, event):
 
 
 def run(model, data, folder, options, event=0, seconds=None):
-    """One attempt in a child, killed before an event or after some seconds; returns whether it was
-    killed.
+    """One attempt in a child, killed before an event or after some seconds.
+
+    Returns whether it was killed.
     """
     child = os.fork()
     if not child:

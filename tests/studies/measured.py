@@ -24,8 +24,9 @@ from tiny import VOCABULARY
 
 
 def status(name):
-    """Bytes of a line of this process's status: what it made itself (RssAnon), what it mapped of
-    files (RssFile), the peak.
+    """Bytes of a line of this process's status.
+
+    What it made itself (RssAnon), what it mapped of files (RssFile), the peak.
     """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))

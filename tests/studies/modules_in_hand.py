@@ -17,8 +17,9 @@ SMALL = {"max_length": 16, "max_inputs": 24}
 
 
 def training_bert():
-    """In training with dropout, but for one frozen part in evaluation mode; on eager attention,
-    with a hook of its owner's.
+    """In training with dropout, but for one frozen part in evaluation mode.
+
+    On eager attention, with a hook of its owner's.
     """
     torch.manual_seed(0)
     sizes = {

@@ -1,5 +1,6 @@
-"""Studies side by side: their layers in order, told apart by name, and only what can be compared
-is.
+"""Studies side by side.
+
+Their layers in order, told apart by name, and only what can be compared is.
 """
 
 from types import SimpleNamespace

@@ -1,5 +1,6 @@
-"""Checkpoints that are damaged, disks that are full or cannot be written to: nothing is lost, and
-it is told.
+"""Checkpoints that are damaged, disks that are full or cannot be written to.
+
+Nothing is lost, and it is told.
 """
 
 import contextlib
@@ -144,9 +145,9 @@ def test_the_command_tells_of_it_in_one_line(place, run, halves, tmp_path):
         "--resume",
     )
     assert ended.code == 0
-    told = [line for line in ended.err.splitlines() if "damaged" in line]
-    assert len(told) == 1
-    assert told[0].startswith("eigenlens: a checkpoint is damaged (")
+    message = [line for line in ended.err.splitlines() if "damaged" in line]
+    assert len(message) == 1
+    assert message[0].startswith("eigenlens: a checkpoint is damaged (")
 
 
 @pytest.mark.parametrize("how", ["cut", "flipped"])

@@ -1,5 +1,6 @@
-"""A study's metrics along depth: the numbers of its inputs, whatever the batches, and what is shown
-of them.
+"""A study's metrics along depth.
+
+The numbers of its inputs, whatever the batches, and what is shown of them.
 """
 
 import json

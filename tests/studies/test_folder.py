@@ -229,8 +229,9 @@ def rewritten(folder, **changes):
 def test_an_interrupted_study_of_another_version_is_refused_by_its_version(
     model, data, interrupted, tmp_path, version, by
 ):
-    """Whatever else that version calls otherwise: the version is what the user can do something
-    about.
+    """Whatever else that version calls otherwise.
+
+    The version is what the user can do something about.
     """
     rewritten(interrupted, version=version, model="another", rank=None)
     before = {p: p.read_bytes() for p in interrupted.rglob("*") if p.is_file()}

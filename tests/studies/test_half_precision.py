@@ -1,5 +1,6 @@
-"""Models in half precision: what their queries and keys make of each other is measured in
-float32.
+"""Models in half precision.
+
+What their queries and keys make of each other is measured in float32.
 """
 
 import copy
@@ -30,8 +31,9 @@ def some_ids(vocabulary, number=12, length=24):
 
 
 def queries_and_keys(model, ids):
-    """What each layer's attention gets, as it gets it: q (B, H, T, D), k (B, G, T, D) and the
-    scale, from a function of ours.
+    """What each layer's attention gets, as it gets it.
+
+    Q (B, H, T, D), k (B, G, T, D) and the scale, from a function of ours.
     """
     found = []
 

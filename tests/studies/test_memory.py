@@ -18,8 +18,9 @@ from eigenlens.studies.survey import probe
 from tiny import small_bert, small_llama
 
 LEAST = 0.45
-"""Of the formula is really taken at least: measured .5 to .95, and less only where a study is small
-beside its program.
+"""Of the formula is really taken at least.
+
+Measured .5 to .95, and less only where a study is small beside its program.
 """
 
 WIDE = {"layers": 6, "heads": 8, "length": 192, "inputs": 15}

@@ -1,5 +1,6 @@
-"""Memory under load: it does not grow with the inputs, nor with the size of a text or of a file of
-token ids.
+"""Memory under load.
+
+It does not grow with the inputs, nor with the size of a text or of a file of token ids.
 """
 
 import json
@@ -20,7 +21,7 @@ MB = 1_000_000
 BEGIN = """
 import json, sys, torch
 from eigenlens import load, study
-from eigenlens.run.memory import peak, resident
+from eigenlens.run.memory import peak_resident_bytes, resident_bytes
 from eigenlens.data.text import pieces
 torch.set_num_threads(1)
 given = json.loads(sys.argv[1])
@@ -54,7 +55,7 @@ SOAK = """
 seen = []
 def progress(what, done, total):
     if what == "fit inputs":
-        seen.append((done, resident()))
+        seen.append((done, resident_bytes()))
 study(
     given["model"], given["data"], max_length=16, max_inputs=given["inputs"], batch_size=16,
     shard_size=64, rank=8, progress=progress,
@@ -79,21 +80,22 @@ READ = """
 found = []
 for data in given["data"]:
     read = sum(len(piece.text) for piece in pieces([data], section=2048))
-    found.append([read, peak()])
+    found.append([read, peak_resident_bytes()])
 print(json.dumps(found))
 """
 STUDY = """
 model, found = load(given["model"]), []
 for data in given["data"]:
     made = study(model, data, max_length=32, max_inputs=60, only=["rows", "moments"])
-    found.append([made.facts.inputs, peak()])
+    found.append([made.facts.inputs, peak_resident_bytes()])
 print(json.dumps(found))
 """
 
 
 def texts(place, form):
-    """A text of 1 MB and one of 30 MB, of the same words: in paragraphs, in one line, or as texts
-    of JSON lines.
+    """A text of 1 MB and one of 30 MB, of the same words.
+
+    In paragraphs, in one line, or as texts of JSON lines.
     """
     words = (
         "\n\n".join(islice(text("python-docs"), 40))[: MB // 2].encode("ascii", "ignore").decode()

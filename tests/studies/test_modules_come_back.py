@@ -1,5 +1,6 @@
-"""A module in hand comes back as it was given: modes, gradients, hooks, attention and random
-numbers.
+"""A module in hand comes back as it was given.
+
+Modes, gradients, hooks, attention and random numbers.
 """
 
 import copy

@@ -1,5 +1,6 @@
-"""A module in hand that several threads use or study: each gets its own numbers, and the module comes
-back as it was.
+"""A module in hand that several threads use or study.
+
+Each gets its own numbers, and the module comes back as it was.
 """
 
 import threading
@@ -10,7 +11,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 import eigenlens as el
-from eigenlens.captures.borrowed import borrowed
+from eigenlens.captures.borrowed import evaluation_mode
 from studies.modules_in_hand import (
     IDS,
     SMALL,
@@ -25,8 +26,9 @@ from tiny import small_bert, small_llama
 
 @pytest.mark.parametrize("make", [training_bert, training_llama])
 def test_two_studies_of_one_module_in_two_threads(make):
-    """One waits for the other: both have the numbers of a study that was alone, and the module is
-    as it was.
+    """One waits for the other.
+
+    Both have the numbers of a study that was alone, and the module is as it was.
     """
     model = make()
     before = state_of(model)
@@ -137,10 +139,10 @@ def test_a_model_and_its_backbone_are_one_model_to_two_threads():
     order = []
 
     def second():
-        with borrowed(model.model):
+        with evaluation_mode(model.model):
             order.append("second")
 
-    with borrowed(model):
+    with evaluation_mode(model):
         thread = threading.Thread(target=second)
         thread.start()
         order.append("first")

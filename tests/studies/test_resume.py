@@ -1,5 +1,6 @@
-"""A study that is killed goes on and ends with the identical numbers; what is there is never lost,
-never half.
+"""A study that is killed goes on and ends with the identical numbers.
+
+What is there is never lost, never half.
 """
 
 import json

@@ -14,8 +14,9 @@ from eigenlens.studies.comparison import Comparison, Pair
 
 
 def numbers(metric, values, stack="encoder"):
-    """A metric along depth: the first value goes into block 0, the others come out of the
-    blocks.
+    """A metric along depth.
+
+    The first value goes into block 0, the others come out of the blocks.
     """
     first = DepthNumber(stack, 0, "input", "all", metric, None, values[0], None, None, 1)
     return [
@@ -46,10 +47,10 @@ def test_each_stack_has_its_sentence():
         *numbers("effective_rank", [5.0, 6.0], "decoder"),
         *numbers("cosine", [0.3, 0.4], "decoder"),
     ]
-    said = Depth(tuple(both)).sentence
+    message = Depth(tuple(both)).sentence
     assert (
-        "of the encoder goes from 9.0 to 8.0" in said
-        and "of the decoder goes from 5.0 to 6.0" in said
+        "of the encoder goes from 9.0 to 8.0" in message
+        and "of the decoder goes from 5.0 to 6.0" in message
     )
 
 
@@ -104,12 +105,12 @@ def test_a_study_of_anything_shows_itself(model, only):
     )
     view = found._repr_html_()
     assert ("<svg" in view) == (only != "moments")
-    said = {
+    message = {
         "rows": "score rows",
         "matrices": "score matrices",
         "depth": "effective rank of the tokens",
     }
-    assert only not in said or said[only] in view
+    assert only not in message or message[only] in view
     assert found.spectra._repr_html_().count("<svg") == (only in {"rows", "matrices"})
 
 

@@ -92,7 +92,7 @@ class Block:
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", inspect.signature(type(self.module).forward))
 
-    def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, BlockCall]:
+    def bind_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, BlockCall]:
         """The stream and the other arguments, by name, of a call of the block."""
         bound = self.parameters.bind(self.module, *args, **kwargs)
         values = dict(bound.arguments)

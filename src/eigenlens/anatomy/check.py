@@ -13,7 +13,7 @@ from .blocks import Block, BlockCall
 UNLIKE = "is not built as eigenlens takes it to be: it cannot be run part by part"
 
 
-def checked(block: Block, own: Any, x: Tensor, given: BlockCall, limit: float = 1e-4) -> None:
+def check_block(block: Block, own: Any, x: Tensor, given: BlockCall, limit: float = 1e-4) -> None:
     """Raise unless the block as it was read gives what its module gave (`own`) for this input."""
     with torch.no_grad():
         try:

@@ -11,18 +11,18 @@ from torch import Tensor
 
 from .blocks import Attend, Block, BlockCall, Branch, Mlp, Stage
 from .check import first_of
-from .reading import has, mlp_parts, run_attention, run_plain
+from .reading import has_parts, mlp_parts, run_attention, run_plain
 
 
 def gpt2(block: Any, path: str) -> Block | None:
-    if not has(block, "ln_1", "attn.c_attn", "ln_2", "mlp.c_fc"):
+    if not has_parts(block, "ln_1", "attn.c_attn", "ln_2", "mlp.c_fc"):
         return None
     stages = [
         Stage(
             (Branch("attention", run_attention(block.attn), Attend(block.attn), before=block.ln_1),)
         )
     ]
-    if has(block, "crossattention"):
+    if has_parts(block, "crossattention"):
         cross = block.crossattention
 
         def attend(u: Tensor, given: BlockCall) -> Tensor:
@@ -37,12 +37,12 @@ def gpt2(block: Any, path: str) -> Block | None:
 def pre_norm(block: Any, path: str) -> Block | None:
     """ViT, DINOv2, CLIP, Llama, ModernBERT: norm, attention, norm, MLP, under other names each."""
     for first, attention, second, scales in PRE_NORM:
-        if not has(block, first, attention, second, "mlp") or has(
+        if not has_parts(block, first, attention, second, "mlp") or has_parts(
             block, "pre_feedforward_layernorm"
         ):
             continue
         attend, mlp = getattr(block, attention), mlp_parts(block.mlp)
-        if mlp is None or has(block, "use_parallel_residual"):
+        if mlp is None or has_parts(block, "use_parallel_residual"):
             continue
         scale = [getattr(block, name, None) for name in scales]
         return Block(
@@ -91,7 +91,7 @@ def sandwich(block: Any, path: str) -> Block | None:
         "pre_feedforward_layernorm",
         "post_feedforward_layernorm",
     )
-    if not has(block, "self_attn", "mlp", *names) or (mlp := mlp_parts(block.mlp)) is None:
+    if not has_parts(block, "self_attn", "mlp", *names) or (mlp := mlp_parts(block.mlp)) is None:
         return None
     norms = [getattr(block, name) for name in names]
     return Block(
@@ -116,8 +116,11 @@ def sandwich(block: Any, path: str) -> Block | None:
 
 def parallel(block: Any, path: str) -> Block | None:
     """GPT-NeoX (a norm for each branch; its sequential form too) and Phi (one norm for both)."""
-    name = "attention" if has(block, "attention.query_key_value") else "self_attn"
-    if not has(block, name, "mlp", "input_layernorm") or (mlp := mlp_parts(block.mlp)) is None:
+    name = "attention" if has_parts(block, "attention.query_key_value") else "self_attn"
+    if (
+        not has_parts(block, name, "mlp", "input_layernorm")
+        or (mlp := mlp_parts(block.mlp)) is None
+    ):
         return None
     attend = getattr(block, name)
     second = getattr(block, "post_attention_layernorm", block.input_layernorm)
@@ -134,7 +137,7 @@ def parallel(block: Any, path: str) -> Block | None:
 
 
 def lab(block: Any, path: str) -> Block | None:
-    if not has(block, "switches", "attention.project", "attention.mechanism", "norm_1"):
+    if not has_parts(block, "switches", "attention.project", "attention.mechanism", "norm_1"):
         return None
     if getattr(block.attention, "gate", None) is not None:
         return None  # a gate is no part of the heads' linear maps

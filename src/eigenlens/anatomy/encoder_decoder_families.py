@@ -13,21 +13,25 @@ from torch import Tensor, nn
 
 from .blocks import Attend, Block, BlockCall, Branch, Mlp, Stage
 from .check import first_of
-from .reading import has, mlp_parts, run_attention, without
+from .reading import has_parts, mlp_parts, run_attention, without_arguments
 
 
 def t5(block: Any, path: str) -> Block | None:
     layers: list[Any] = (
         [*found] if isinstance(found := getattr(block, "layer", None), nn.ModuleList) else []
     )
-    if not layers or not has(layers[0], "SelfAttention") or not has(layers[-1], "DenseReluDense"):
+    if (
+        not layers
+        or not has_parts(layers[0], "SelfAttention")
+        or not has_parts(layers[-1], "DenseReluDense")
+    ):
         return None
     attention, dense = layers[0].SelfAttention, layers[-1].DenseReluDense
     if (mlp := mlp_parts(dense)) is None:
         return None
 
     def attend(u: Tensor, given: BlockCall) -> Tensor:
-        more = without(given, "attention_mask", "encoder_decoder_position_bias")
+        more = without_arguments(given, "attention_mask", "encoder_decoder_position_bias")
         out, given["position_bias"], *_ = attention(u, mask=given.get("attention_mask"), **more)
         return layers[0].dropout(out)
 
@@ -66,7 +70,7 @@ def bart(block: Any, path: str) -> Block | None:
 
     The MLP's two maps stand in the block itself.
     """
-    if not has(
+    if not has_parts(
         block,
         "self_attn",
         "self_attn_layer_norm",
@@ -94,7 +98,7 @@ def bart(block: Any, path: str) -> Block | None:
         lambda **norm: Branch("attention", attend, Attend(block.self_attn), **norm),
         block.self_attn_layer_norm,
     )
-    if has(block, "encoder_attn"):
+    if has_parts(block, "encoder_attn"):
         cross = block.encoder_attn
 
         def read_encoder(u: Tensor, given: BlockCall) -> Tensor:

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from .blocks import Attend, Block, BlockCall, Branch, Mlp, Stage
 from .check import first_of
-from .reading import has, run_attention, run_plain, without
+from .reading import has_parts, run_attention, run_plain, without_arguments
 
 
 def bert(block: Any, path: str) -> Block | None:
-    if not has(
+    if not has_parts(
         block,
         "attention.self.query",
         "attention.output.LayerNorm",
@@ -24,7 +24,7 @@ def bert(block: Any, path: str) -> Block | None:
 
     def body(attention: Any, cross: bool) -> Callable[[Tensor, BlockCall], Tensor]:
         def run(u: Tensor, given: BlockCall) -> Tensor:
-            more = without(given)
+            more = without_arguments(given)
             if cross:
                 more |= {
                     "attention_mask": given.get("encoder_attention_mask"),
@@ -50,7 +50,7 @@ def bert(block: Any, path: str) -> Block | None:
             attention.output.LayerNorm,
         )
     )
-    if has(block, "crossattention.self"):
+    if has_parts(block, "crossattention.self"):
         cross = block.crossattention
         stages.append(
             Stage(
@@ -67,7 +67,7 @@ def bert(block: Any, path: str) -> Block | None:
 
 
 def albert(block: Any, path: str) -> Block | None:
-    if not has(
+    if not has_parts(
         block,
         "full_layer_layer_norm",
         "attention.dense",
@@ -106,7 +106,7 @@ def albert(block: Any, path: str) -> Block | None:
 
 
 def distilbert(block: Any, path: str) -> Block | None:
-    if not has(block, "attention.q_lin", "sa_layer_norm", "ffn.lin1", "output_layer_norm"):
+    if not has_parts(block, "attention.q_lin", "sa_layer_norm", "ffn.lin1", "output_layer_norm"):
         return None
     mlp = Mlp(block.ffn.lin1, block.ffn.lin2, block.ffn.activation)
     return Block(

@@ -127,9 +127,9 @@ class FrozenStack:
         """The graph on a stream (…, B, T, C): `T·y + B`, or `T·y` alone."""
         for stage in self.stages():
             y = stage(y, bias)
-        return self.ended(y, bias)
+        return self.through_final_norm(y, bias)
 
-    def ended(self, y: Tensor, bias: bool = False) -> Tensor:
+    def through_final_norm(self, y: Tensor, bias: bool = False) -> Tensor:
         """A stream behind the last block as the last norm hands it on, (…, B, T, C).
 
         The linear part alone unless asked.
@@ -203,7 +203,7 @@ def freeze(
 
     def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
         name, block = by_module[id(module)]
-        x, given = block.given(args, kwargs)
+        x, given = block.bind_call(args, kwargs)
         stages, y = _freeze_block(block, x, given, calls)
         valid = next((call.query_valid for call in calls if call.kind == "self"), None)
         same_output(block, _real(out, valid), _real(y, valid))

@@ -14,7 +14,7 @@ from .blocks import BlockCall, Mlp
 from .check import first_of
 
 
-def has(module: Any, *paths: str) -> bool:
+def has_parts(module: Any, *paths: str) -> bool:
     """Whether the parts are there and none is a non-module: `attention.output.dense`."""
     for path in paths:
         found = module
@@ -25,7 +25,7 @@ def has(module: Any, *paths: str) -> bool:
     return True
 
 
-def without(given: BlockCall, *names: str) -> BlockCall:
+def without_arguments(given: BlockCall, *names: str) -> BlockCall:
     return {
         name: value
         for name, value in given.items()
@@ -34,7 +34,7 @@ def without(given: BlockCall, *names: str) -> BlockCall:
 
 
 def run_attention(module: Any) -> Callable[[Tensor, BlockCall], Tensor]:
-    return lambda u, given: first_of(module(u, **without(given)))
+    return lambda u, given: first_of(module(u, **without_arguments(given)))
 
 
 def run_plain(module: Any) -> Callable[[Tensor, BlockCall], Tensor]:
@@ -65,11 +65,11 @@ def mlp_parts(module: Any) -> Mlp | None:
     if act is None:
         return None
     for gate, wide, narrow in GATED:
-        if has(module, gate, wide, narrow):
+        if has_parts(module, gate, wide, narrow):
             return Mlp(getattr(module, wide), getattr(module, narrow), act, getattr(module, gate))
-    if has(module, "Wi", "Wo"):
+    if has_parts(module, "Wi", "Wo"):
         return Mlp(module.Wi, module.Wo, act, fused=True)
     for wide, narrow in UNGATED:
-        if has(module, wide, narrow):
+        if has_parts(module, wide, narrow):
             return Mlp(getattr(module, wide), getattr(module, narrow), act)
     return None

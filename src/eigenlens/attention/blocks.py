@@ -37,11 +37,11 @@ __all__ = [
     "BlockBatch",
     "BlockSettings",
     "block_attention",
-    "choose",
+    "choose_blocks",
     "cost",
     "flex",
+    "gathered_attention",
     "kept_pairs",
-    "plain",
     "reference",
 ]
 
@@ -102,7 +102,7 @@ def block_attention(
     scale = 1 / math.sqrt(D) if scale is None else scale
     sparse = _sparse_heads(T, k.shape[2], settings)
     if not sparse:
-        return exact(q, k, v, scale)
+        return dense_attention(q, k, v, scale)
     if len(sparse) == G:
         return _sparse(q, k, v, settings, scale, form)
     out = q.new_empty(B, G, H // G, T, v.shape[3])
@@ -110,7 +110,7 @@ def block_attention(
     for heads, dense in ((sparse, False), ([g for g in range(G) if g not in sparse], True)):
         x, y, z = grouped[:, heads].flatten(1, 2), k[:, heads], v[:, heads]
         part = (
-            exact(x, y, z, scale)
+            dense_attention(x, y, z, scale)
             if dense
             else _sparse(x, y, z, settings.of_heads(heads), scale, form)
         )
@@ -132,7 +132,7 @@ def work_shares(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> 
     if sparse:
         some = settings.of_heads(sparse)
         x, y = _filled(some, q.unflatten(1, (G, H // G))[:, sparse].flatten(1, 2), k[:, sparse])
-        batches = choose(x, y, some, scale)
+        batches = choose_blocks(x, y, some, scale)
         pairs = attended_pairs(batches, (B, len(sparse), x.shape[2] // some.query_block), some)
         shares[sparse] = pairs.double() / (B * T * T / 2)
     return shares.repeat_interleave(H // G)
@@ -145,7 +145,7 @@ def _sparse_heads(T: int, S: int, settings: BlockSettings) -> list[int]:
     return [g for g, threshold in enumerate(settings.thresholds) if threshold > 0]
 
 
-def exact(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+def dense_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """Causal attention of the library.
 
     Queries are the last ones where there are fewer than keys.
@@ -157,7 +157,7 @@ def exact(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     )
 
 
-def choose(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> list[BlockBatch]:
+def choose_blocks(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> list[BlockBatch]:
     """The selection for whole blocks of queries, `T` a multiple of the query block."""
     return select(block_mass(q, k, settings, scale), settings)
 
@@ -167,8 +167,8 @@ def _sparse(
 ) -> Tensor:
     T = q.shape[2]
     q, k, v = _filled(settings, q, k, v)
-    attend = {"plain": plain, "flex": flex, "reference": reference}[form]
-    return attend(q, k, v, choose(q, k, settings, scale), settings, scale)[:, :, :T]
+    attend = {"plain": gathered_attention, "flex": flex, "reference": reference}[form]
+    return attend(q, k, v, choose_blocks(q, k, settings, scale), settings, scale)[:, :, :T]
 
 
 def _filled(settings: BlockSettings, *given: Tensor) -> tuple[Tensor, ...]:
@@ -193,7 +193,7 @@ def reference(
     return (pattern @ v[:, :, None]).flatten(1, 2)
 
 
-def plain(
+def gathered_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .precision import wide
+from .precision import at_least_float32
 
 TOGETHER = 4096
 """Tokens (of all heads) whose matrices are made at once: larger fresh tensors leave the cache."""
@@ -98,7 +98,7 @@ def chunked(
 
 def _chunks(t: Tensor, short: int, chunk: int, fill: float = 0.0) -> Tensor:
     """`(B, H, T, …) → (N, B·H, chunk, …)`, with `short` tokens of `fill` added behind."""
-    t = wide(t)
+    t = at_least_float32(t)
     if short:
         t = pad(t, (0, 0) * (t.ndim - 3) + (0, short), value=fill)
     return t.reshape(t.shape[0] * t.shape[1], -1, chunk, *t.shape[3:]).transpose(0, 1)

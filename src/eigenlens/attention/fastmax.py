@@ -22,8 +22,8 @@ from torch import Tensor
 from ..errors import EigenlensError
 from .call_terms import CallTerms
 from .contract import Mechanism
-from .precision import wide
-from .prefix import causal_product, ratio, whole_product, with_ones
+from .precision import at_least_float32
+from .prefix import causal_product, full_product, ratio, with_ones
 from .registry import mechanism
 
 NORMALISE = ("token", "centred", "tokens", "none")
@@ -88,8 +88,8 @@ class Fastmax(Mechanism):
         return ratio(weights, weights.sum(3, keepdim=True))
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
-        dtype, v = v.dtype, wide(v)
-        q, k = self.normalised(wide(q), wide(k), given)
+        dtype, v = v.dtype, at_least_float32(v)
+        q, k = self.normalised(at_least_float32(q), at_least_float32(k), given)
         if self.settings.p == 1:
             a, b = with_ones(q), with_ones(k)  # y: (B, H, T, D+1)
             if given.keys is not None:
@@ -98,13 +98,13 @@ class Fastmax(Mechanism):
                 *(
                     causal_product(a, b, v, self.settings.chunk)
                     if given.causal
-                    else whole_product(a, b, v)
+                    else full_product(a, b, v)
                 )
             ).to(dtype)
         values = with_ones(v)
         if given.keys is not None:
             values = values.masked_fill(~given.keys[:, None, :, None], 0.0)
-        out = (self._causal if given.causal else self._whole)(
+        out = (self._causal if given.causal else self._full)(
             q, k, values.transpose(2, 3)
         ).transpose(2, 3)
         return ratio(out[..., :-1], out[..., -1:]).to(dtype)
@@ -162,7 +162,7 @@ class Fastmax(Mechanism):
                 total = more if total is None else total + more
         return torch.cat(out, 3)
 
-    def _whole(self, q: Tensor, k: Tensor, values: Tensor) -> Tensor:
+    def _full(self, q: Tensor, k: Tensor, values: Tensor) -> Tensor:
         """The same over all keys. Few keys are cheaper met one by one than by their features."""
         size = self.settings.chunk
         if k.shape[2] <= size:

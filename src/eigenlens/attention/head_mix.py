@@ -86,9 +86,9 @@ class HeadMix(Mechanism):
 
     def cost(self, n: int, d: int) -> int:
         """The mean over the heads, rounded, so that all heads together cost the sum of theirs."""
-        return round(self.whole_cost(n, d) / self.shape.heads)
+        return round(self.total_cost(n, d) / self.shape.heads)
 
-    def whole_cost(self, n: int, d: int) -> int:
+    def total_cost(self, n: int, d: int) -> int:
         """Multiply-adds of all heads together."""
         return sum(count * member.cost(n, d) for member, count in zip(self._members(), self.counts))
 

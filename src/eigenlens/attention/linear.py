@@ -18,8 +18,8 @@ from torch import Tensor
 from ..errors import EigenlensError
 from .call_terms import CallTerms
 from .contract import Mechanism
-from .precision import wide
-from .prefix import causal_product, ratio, whole_product
+from .precision import at_least_float32
+from .prefix import causal_product, full_product, ratio
 from .registry import mechanism
 
 
@@ -63,12 +63,14 @@ class Linear(Mechanism):
         return ratio(products, products.sum(3, keepdim=True))
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
-        phi_q, phi_k = features(wide(q)), features(wide(k))
+        phi_q, phi_k = features(at_least_float32(q)), features(at_least_float32(k))
         if given.keys is not None:
             phi_k = phi_k * given.keys[:, None, :, None]
         if given.causal:
-            return ratio(*causal_product(phi_q, phi_k, wide(v), self.settings.chunk)).to(v.dtype)
-        return ratio(*whole_product(phi_q, phi_k, wide(v))).to(v.dtype)
+            return ratio(
+                *causal_product(phi_q, phi_k, at_least_float32(v), self.settings.chunk)
+            ).to(v.dtype)
+        return ratio(*full_product(phi_q, phi_k, at_least_float32(v))).to(v.dtype)
 
     def cost(self, n: int, d: int) -> int:
         """Multiply-adds of the causal form, which is the slower one.

@@ -15,12 +15,12 @@ from .registry import mechanism
 
 
 def segments(n: int, m: int) -> Tensor:
-    """The mean over each of m stretches of n positions, as a matrix (m, n).
+    """The mean over each of m segments of n positions, as a matrix (m, n).
 
     Their lengths differ by at most one.
     """
     if not 1 <= m <= n:
-        raise EigenlensError(f"{n} positions cannot be cut into {m} stretches")
+        raise EigenlensError(f"{n} positions cannot be cut into {m} segments")
     which = torch.arange(n) * m // n
     member = (which[None] == torch.arange(m)[:, None]).float()
     return member / member.sum(1, keepdim=True)
@@ -41,10 +41,10 @@ class LinformerSettings:
 class Linformer(Mechanism):
     """`A = softmax(Q (E K)ᵀ/√d) F` with learned `E, F (H, m, n)`.
 
-    They start as means over m stretches of the length n.
+    They start as means over m segments of the length n.
 
     E and F belong to places. Padding counts as zeros, and so does what an input shorter than n
-    lacks: both are projected with their columns left out. Stretches without a token keep a key of
+    lacks: both are projected with their columns left out. Segments without a token keep a key of
     zeros, which takes its share of the softmax.
 
     >>> Linformer.of(heads=4, length=256, size=64)(q, k, v).shape  # (B, 4, T, E) for up to 256 keys

@@ -1,6 +1,6 @@
 """Nyströmformer (arXiv 2102.03902): the pattern from landmarks.
 
-Landmarks are the means of stretches of queries and keys.
+Landmarks are the means of segments of queries and keys.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Nystrom(Mechanism):
 
     Q̃ and K̃ are m segment means.
 
-    The stretches cut the tokens that stand into m parts whose lengths differ by at most one;
+    The segments cut the tokens that stand into m parts whose lengths differ by at most one;
     padding is in none of them. No convolution of the values beside it, which the paper adds: what
     is compared is the attention.
 
@@ -70,7 +70,7 @@ class Nystrom(Mechanism):
         return cls(NystromSettings(landmarks, iterations))
 
     def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
-        which_q, which_k, m = self._stretches(q, k, given)
+        which_q, which_k, m = self._segments(q, k, given)
         places = torch.arange(m, device=q.device)[:, None]
         # (B, m, T), (B, m, S)
         members = [(which[:, None] == places).to(q.dtype) for which in (which_q, which_k)]
@@ -81,16 +81,16 @@ class Nystrom(Mechanism):
         return left @ inverse(middle, self.settings.iterations) @ right  # (B, H, T, S)
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
-        which_q, which_k, m = self._stretches(q, k, given)
+        which_q, which_k, m = self._segments(q, k, given)
         (few_q, some_q), (few_k, some_k) = _means(q, which_q, m), _means(k, which_k, m)
         left, middle, right = self._parts(q, k, few_q, few_k, some_q, some_k, given)
         # (B, H, T, m) × (B, H, m, d)
         return left @ (inverse(middle, self.settings.iterations) @ (right @ v))
 
-    def _stretches(self, q: Tensor, k: Tensor, given: CallTerms) -> tuple[Tensor, Tensor, int]:
-        """Which stretch every query (B, T) and key (B, S) is in, m at padding; and m.
+    def _segments(self, q: Tensor, k: Tensor, given: CallTerms) -> tuple[Tensor, Tensor, int]:
+        """Which segment every query (B, T) and key (B, S) is in, m at padding; and m.
 
-        An input with fewer tokens than landmarks has a stretch for each of them, whatever its
+        An input with fewer tokens than landmarks has a segment for each of them, whatever its
         padding.
         """
         stands = [
@@ -145,7 +145,7 @@ class Nystrom(Mechanism):
 
 
 def _means(x: Tensor, which: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """The mean of each stretch (B, H, m, d), and which have any token (B, m).
+    """The mean of each segment (B, H, m, d), and which have any token (B, m).
 
     The mean of no token is zero.
     """

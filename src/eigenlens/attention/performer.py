@@ -25,8 +25,8 @@ from torch import Tensor
 from ..errors import EigenlensError
 from .call_terms import CallTerms
 from .contract import Mechanism
-from .precision import wide
-from .prefix import causal_product, whole_product
+from .precision import at_least_float32
+from .prefix import causal_product, full_product
 from .registry import mechanism
 
 RANGE = 60.0
@@ -75,16 +75,16 @@ class Performer(Mechanism):
         if given.keys is not None:
             phi_k = phi_k.masked_fill(~given.keys[:, None, :, None], 0.0)
         if given.causal:
-            above, below = causal_product(phi_q, phi_k, wide(v), self.settings.chunk)
+            above, below = causal_product(phi_q, phi_k, at_least_float32(v), self.settings.chunk)
         else:
-            above, below = whole_product(phi_q, phi_k, wide(v))
+            above, below = full_product(phi_q, phi_k, at_least_float32(v))
         return (above / below.clamp_min(1e-30)).to(v.dtype)
 
     def features(self, q: Tensor, k: Tensor, given: CallTerms) -> tuple[Tensor, Tensor]:
         """`φ(q)` (B, H, T, F), each row over its largest entry, and `φ(k)` (B, H, S, F)."""
         if given.scale < 0:
             raise EigenlensError(f"performer takes the root of the scale, which is {given.scale}")
-        q, k = wide(q), wide(k)
+        q, k = at_least_float32(q), at_least_float32(k)
         # (F, D)
         w = directions(q.shape[3], self.settings.features, self.settings.seed, q.dtype, q.device)
         excess = (w.square().sum(1) / 2 - RANGE).clamp_min(0)  # (F,)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def wide(x: Tensor) -> Tensor:
+def at_least_float32(x: Tensor) -> Tensor:
     """`x` in float32 at least.
 
     Products of 16-bit numbers, and sums over thousands of tokens, leave their range and their

@@ -42,7 +42,7 @@ def causal_product(
     return out[..., :E], out[..., E:]
 
 
-def whole_product(phi_q: Tensor, phi_k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def full_product(phi_q: Tensor, phi_k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """The same over all keys, for every query: (B, H, T, E) and (B, H, T, 1)."""
     E = v.shape[3]
     out = phi_q @ (phi_k.transpose(2, 3) @ with_ones(v))  # (B, H, F, E+1) first

@@ -23,7 +23,7 @@ from ..errors import EigenlensError
 
 
 @dataclass(frozen=True, eq=False)
-class Spectrum:
+class QKSpectrum:
     """The eigenvalues of W for each head, over all d = C of them, of which C − D are zero.
 
     `eigenvalues` (…, D) are complex: W is not symmetric. `mean` is `tr W / d`, which is real.
@@ -43,7 +43,7 @@ class Spectrum:
     """`‖W‖²_F`."""
 
 
-def spectrum(w_q: Tensor, w_k: Tensor) -> Spectrum:
+def spectrum(w_q: Tensor, w_k: Tensor) -> QKSpectrum:
     """The eigenvalues of `W_Q W_Kᵀ`, from those of `W_KᵀW_Q` (…, D, D).
 
     They are the same but for zeros.
@@ -58,7 +58,7 @@ def spectrum(w_q: Tensor, w_k: Tensor) -> Spectrum:
     # eigenvalues that are zero; negative where a head is wider than the stream
     rest = d - small.shape[-1]
     spread = (eigenvalues - mean[..., None]).abs().square().sum(-1) + rest * mean.square()
-    return Spectrum(
+    return QKSpectrum(
         eigenvalues,
         mean,
         spread / d,

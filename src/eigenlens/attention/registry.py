@@ -25,8 +25,8 @@ from typing import Any, TypeVar, get_type_hints
 from torch import Tensor
 
 from ..errors import EigenlensError
-from ..hints import describe, fits
-from ..names import unknown
+from ..hints import describe_type, fits_type
+from ..names import unknown_name
 from .contract import Mechanism, Shape
 from .masks import read_mask, with_bias
 
@@ -128,7 +128,7 @@ def find(name: str) -> type[Mechanism]:
     if name not in _aliases:
         if name in RENAMED:
             raise EigenlensError(f"the mechanism {name} is now called {RENAMED[name]}")
-        raise unknown("mechanism", name, sorted(_known))
+        raise unknown_name("mechanism", name, sorted(_known))
     return _known[_aliases[name]]
 
 
@@ -173,9 +173,9 @@ def settings_of(kind: type[Mechanism], given: Mapping[str, Any]) -> Any:
         if key not in hints:
             has = f"has {', '.join(hints)}" if hints else "has none"
             raise EigenlensError(f"no setting {key!r} of {kind.name}; it {has}")
-        if not fits(value, hints[key]):
+        if not fits_type(value, hints[key]):
             raise EigenlensError(
-                f"the setting {key} of {kind.name} is {describe(hints[key])}, not {value!r}"
+                f"the setting {key} of {kind.name} is {describe_type(hints[key])}, not {value!r}"
             )
     return kind.Settings(**given)
 

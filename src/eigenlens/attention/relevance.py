@@ -46,7 +46,7 @@ def shares(sizes: Tensor) -> Tensor:
     )
 
 
-def over_tokens(c: Tensor, tokens: Tensor | None = None) -> Tensor:
+def token_median(c: Tensor, tokens: Tensor | None = None) -> Tensor:
     """The median of c (B, H, T) over the tokens of each input, (B, H).
 
     `tokens` (B, T) is False at padding.
@@ -58,7 +58,7 @@ def over_tokens(c: Tensor, tokens: Tensor | None = None) -> Tensor:
 
 def relevance_map(layers: Sequence[Tensor], tokens: Tensor | None = None) -> Tensor:
     """The map of layers × heads: the median of c (B, H, T) over tokens, then over inputs."""
-    return torch.stack([over_tokens(c, tokens).nanquantile(0.5, dim=0) for c in layers])
+    return torch.stack([token_median(c, tokens).nanquantile(0.5, dim=0) for c in layers])
 
 
 def evenness(relevance: Tensor) -> Tensor:

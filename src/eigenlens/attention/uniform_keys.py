@@ -19,7 +19,7 @@ from .softmax import attend
 
 
 def evenly_spaced(n: int, m: int) -> Tensor:
-    """m of n positions, one in the middle of each of m equal stretches: `⌊(i + ½) n/m⌋`.
+    """m of n positions, one in the middle of each of m equal segments: `⌊(i + ½) n/m⌋`.
 
     >>> evenly_spaced(8, 2)
     tensor([2, 6])

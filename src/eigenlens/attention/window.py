@@ -57,9 +57,11 @@ class Window(Mechanism):
     linear = True
 
     def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
-        return probabilities(given.scores(q, k).masked_fill(~self.seen(q, k, given), -torch.inf))
+        return probabilities(
+            given.scores(q, k).masked_fill(~self.window_pairs(q, k, given), -torch.inf)
+        )
 
-    def seen(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
+    def window_pairs(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
         """Where windows and sinks are, (B or 1, 1, T, S) bool.
 
         Whether or not a call lets a query look there.
@@ -81,7 +83,7 @@ class Window(Mechanism):
         N = -(-T // c)
         L = c + w - 1 + (0 if given.causal else w - 1)  # keys that the queries of a chunk see
         if N == 1 and L >= S:  # one chunk that sees all keys: nothing to cut
-            return attend(q, k, v, replace(given, pairs=self.seen(q, k, given)))
+            return attend(q, k, v, replace(given, pairs=self.window_pairs(q, k, given)))
         # the first chunk sees as many places before the first key; may be negative
         left = w - 1 - _offset(T, S, given)
         right = (N - 1) * c + L - left - S
@@ -139,10 +141,10 @@ class LocalSettings:
 
 
 @mechanism("local", letter="W")
-class Local(Window):
+class LocalWindow(Window):
     """`A_i = softmax of s_ij over j ∈ W(i)`: the window alone, without sinks.
 
-    >>> Local()(q, k, v).shape  # (B, H, T, E)
+    >>> LocalWindow()(q, k, v).shape  # (B, H, T, E)
     """
 
     Settings = LocalSettings

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..display import numbered, percent
-from ..lab import Settings, Transformer, evaluate, train
+from ..lab import TrainingSettings, Transformer, evaluate, train
 from ..run.parts import Parts
 from ..run.progress import Progress
 from .choice import Chosen, choose, uniform
@@ -115,7 +115,7 @@ def _one(
         )
         share = other.attention_cost(task.length) / model.attention_cost(task.length)
         before = evaluate(other, task)[0]
-        settings = Settings(
+        settings = TrainingSettings(
             steps=scale.steps,
             batch=lab.batch,
             rate=lab.rate / 10,

@@ -20,7 +20,7 @@ from ..attention.relevance import head_relevance, relevance_map
 from ..attention.softmax import Softmax
 from ..errors import EigenlensError
 from ..lab import Transformer
-from ..names import several
+from ..names import split_names
 from .entrants import FULL, SMALL, fits, settings_for
 
 INPUTS = 64
@@ -143,7 +143,7 @@ def _candidates(
             if fits(name, causal) and not kind.own_weights
         ]
     else:
-        chosen = [find(name).name for name in several(names)]
+        chosen = [find(name).name for name in split_names(names)]
     for name in chosen:
         if find(name).own_weights:
             raise EigenlensError(

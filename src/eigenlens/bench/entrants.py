@@ -11,7 +11,7 @@ from typing import Any
 
 from ..attention import Mechanism, find, mechanisms
 from ..errors import EigenlensError
-from ..names import several
+from ..names import split_names
 
 FULL = "softmax"
 """What all others are held against."""
@@ -40,7 +40,9 @@ def entrants(names: str | Sequence[str] | None = None) -> list[str]:
     """The own names of mechanisms that were named, or of all, each once; full attention first."""
     if names is not None and not names:
         raise EigenlensError(f"no mechanism was named; there are {', '.join(sorted(mechanisms()))}")
-    found = list(mechanisms()) if names is None else [find(name).name for name in several(names)]
+    found = (
+        list(mechanisms()) if names is None else [find(name).name for name in split_names(names)]
+    )
     return list(dict.fromkeys(([FULL] if FULL in found else []) + found))
 
 

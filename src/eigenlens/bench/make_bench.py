@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..attention import find
-from ..data.needs import check_named, read_by
+from ..data.needs import check_named, names_of_scale
 from ..errors import EigenlensError
 from ..models.device import device_named
-from ..names import unknown
+from ..names import unknown_name
 from ..run.parts import Parts
 from ..run.progress import Progress, silent
 from .assigned import CHOICE_QUICK, ChoiceScale, choices
@@ -88,7 +88,7 @@ def run_bench(
     >>> run_bench("speed", mechanisms=["softmax", "window"]).sentence
     """
     if name not in SCALES:
-        raise unknown("bench", name, SCALES)
+        raise unknown_name("bench", name, SCALES)
     output_dir, chosen = Path(output_dir), entrants(mechanisms)
     device = device_named("cpu" if device == "auto" and name not in ON_DEVICES else device)
     if device != "cpu" and name not in ON_DEVICES:
@@ -127,7 +127,7 @@ def run_bench(
 
 def check_needs(name: str, quick: bool) -> None:
     """Refuse a bench whose models and data need libraries that are not here."""
-    check_named(read_by(SCALES[name][quick]), f"the bench {name}")
+    check_named(names_of_scale(SCALES[name][quick]), f"the bench {name}")
 
 
 def _candidates(chosen: Sequence[str], scale: ChoiceScale, whole: bool) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..errors import EigenlensError
-from ..lab import Config, Digits, NextBytes, Settings, Trained, Transformer, train
+from ..lab import Config, Digits, NextBytes, Trained, TrainingSettings, Transformer, train
 from ..lab.training_loop import Point
 from ..run.files import disk_errors, read_json, read_tensors, write_json, write_tensors
 from ..run.progress import Progress, silent
@@ -113,7 +113,7 @@ def trained(
     """
     torch.manual_seed(seed)
     model = Transformer(config)
-    settings = Settings(
+    settings = TrainingSettings(
         steps=scale.steps, batch=scale.batch, rate=scale.rate, measure=scale.steps, seed=seed
     )
     asked = {

@@ -1,7 +1,7 @@
 """Capture: every attention call of a model, and the blocks that make them."""
 
 from .call import AttentionCall
-from .labels import BySite, Labels, labelled, unknown_place
+from .labels import BySite, Labels, labelled, unknown_location
 from .layers import Layer, attention_names, block_paths, capture_layers
 from .masks import MaskShape, MaskShapes
 from .session import AttentionNotSeen, capture, replace_attention
@@ -27,5 +27,5 @@ __all__ = [
     "location",
     "location_of",
     "replace_attention",
-    "unknown_place",
+    "unknown_location",
 ]

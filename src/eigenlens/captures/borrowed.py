@@ -110,7 +110,7 @@ _same_random_numbers = WholeProcess(_random_numbers)
 
 
 @contextlib.contextmanager
-def borrowed(module: nn.Module, device: str | torch.device | None = None) -> Iterator[None]:
+def evaluation_mode(module: nn.Module, device: str | torch.device | None = None) -> Iterator[None]:
     """The module in evaluation mode on a device while the block runs; then all is as before.
 
     Training flags of every part, `requires_grad` of every parameter, the device and the random

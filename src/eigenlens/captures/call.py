@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..attention.masks import added_numbers, adds_numbers
-from ..attention.precision import wide
+from ..attention.precision import at_least_float32
 from .masks import MaskShape, MaskShapes, allowed_pairs, causal_pairs, find_shape
 from .sites import Site
 
@@ -44,7 +44,7 @@ class AttentionCall:
     shapes: MaskShapes = field(default_factory=MaskShapes, repr=False)
 
     def __post_init__(self) -> None:
-        self.q, self.k, self.v = (wide(x) for x in (self.q, self.k, self.v))
+        self.q, self.k, self.v = (at_least_float32(x) for x in (self.q, self.k, self.v))
 
     @property
     def layer(self) -> int:

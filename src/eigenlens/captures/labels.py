@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 from .sites import Head, Site, location_of
 
 V = TypeVar("V")
@@ -47,24 +47,24 @@ class Labels:
         return self._stacks.get(stack, stack)
 
 
-def unknown_place(
+def unknown_location(
     what: str, given: Head | Site | str, known: Iterable[Head | Site | str]
 ) -> EigenlensError:
-    """What is said of a head, layer or stack that is none of the known ones."""
-    places = [*known, given]
-    labels = Labels(_stacks(places))
-    return unknown(what, labels(given), [labels(place) for place in places[:-1]])
+    """The error for a head, layer or stack that is none of the known ones."""
+    locations = [*known, given]
+    labels = Labels(_stacks(locations))
+    return unknown_name(what, labels(given), [labels(location) for location in locations[:-1]])
 
 
-def _stacks(places: Iterable[Head | Site | str]) -> list[str]:
-    return [place.stack for place in places if not isinstance(place, str)]
+def _stacks(locations: Iterable[Head | Site | str]) -> list[str]:
+    return [location.stack for location in locations if not isinstance(location, str)]
 
 
 class BySite(dict[Site, V]):
     """A dictionary by site that says, of a site it does not have, which sites it has."""
 
     def __missing__(self, site: Site) -> V:
-        raise unknown_place("site", site, self)
+        raise unknown_location("site", site, self)
 
 
 def labelled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

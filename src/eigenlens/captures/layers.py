@@ -96,7 +96,7 @@ class _Running:
     calls: list[AttentionCall] = field(default_factory=list)
 
 
-class _Watch(OwnThread):
+class _LayerWatch(OwnThread):
     """Puts the streams and the calls of a pass together."""
 
     def __init__(
@@ -213,7 +213,7 @@ def capture_layers(
             " path"
         )
     layers: list[Layer] = []
-    watch = _Watch(module, blocks, sink or layers.append)
+    watch = _LayerWatch(module, blocks, sink or layers.append)
     session = Session(module, watch.see, *([] if calls is None else [calls]))
     with contextlib.ExitStack() as hooks, installed(session, backend):
         hooks.callback(module.register_forward_pre_hook(watch.start_pass).remove)

@@ -43,14 +43,14 @@ def capture_disabled() -> Iterator[None]:
         _hidden.depth -= 1
 
 
-class _Pass(threading.local):
+class _MaskPass(threading.local):
     """What is known of the masks in the pass that this thread runs."""
 
     def __init__(self) -> None:
         self.start()
 
-    def __reduce__(self) -> tuple[type[_Pass], tuple[()]]:
-        return _Pass, ()  # a copy of a model runs passes of its own
+    def __reduce__(self) -> tuple[type[_MaskPass], tuple[()]]:
+        return _MaskPass, ()  # a copy of a model runs passes of its own
 
     def start(self) -> None:
         self.shapes, self.diagonals = MaskShapes(), MaskShapes()
@@ -81,7 +81,7 @@ class Session(OwnThread):
         self.names = SiteNames(model)
         self.seen = 0
         self.passes = 0
-        self._pass = _Pass()
+        self._pass = _MaskPass()
 
     def start_pass(self, *_: Any) -> None:
         """Called when the model's own forward begins: layers count from zero again."""
@@ -251,7 +251,7 @@ def installed(
         backend = "transformers" if transformers_backend.supports(session.model) else "torch"
     if session.before_rope and backend == "torch":
         raise EigenlensError(
-            "scores before the rotary embedding can only be had from models of the transformers"
+            "scores before the rotary embedding can only be read from models of the transformers"
             " library"
         )
     install = (

@@ -123,7 +123,7 @@ class SiteNames:
             p: [i for i, values in enumerate(sets) if len(values) > 1]
             for p, sets in numbers.items()
         }
-        self._pass = _Pass()
+        self._pass = _SitePass()
 
     def start_pass(self) -> None:
         self._pass.used.clear()
@@ -155,14 +155,14 @@ class SiteNames:
         return site
 
 
-class _Pass(threading.local):
+class _SitePass(threading.local):
     """The sites that were called in the pass which this thread runs."""
 
     def __init__(self) -> None:
         self.used: set[Site] = set()
 
-    def __reduce__(self) -> tuple[type[_Pass], tuple[()]]:
-        return _Pass, ()  # a copy of a model runs passes of its own
+    def __reduce__(self) -> tuple[type[_SitePass], tuple[()]]:
+        return _SitePass, ()  # a copy of a model runs passes of its own
 
 
 def stack_of(path: str, front: Sequence[str] = ()) -> str:

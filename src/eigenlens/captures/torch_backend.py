@@ -50,7 +50,7 @@ _dispatching = WholeProcess(lambda: mock.patch.object(F, "scaled_dot_product_att
 """Torch's function is everybody's: each thread is led to its own."""
 
 
-class _Watch(TorchFunctionMode):
+class _CallWatch(TorchFunctionMode):
     """Sees `scaled_dot_product_attention` wherever it is called, and `nn.MultiheadAttention`."""
 
     def __init__(self, session: Session, stack: list[nn.Module]) -> None:
@@ -158,7 +158,7 @@ def install(session: Session) -> Iterator[None]:
             module.register_forward_hook(pop, always_call=True),
         ]
     try:
-        with _no_fast_path.on(), _Watch(session, stack):
+        with _no_fast_path.on(), _CallWatch(session, stack):
             yield
     finally:
         for hook in hooks:

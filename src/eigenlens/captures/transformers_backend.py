@@ -198,20 +198,20 @@ def _check_against_eager(
         )
 
 
-def mechanism(
+def attention_function(
     model: nn.Module,
     attend: Callable[[AttentionCall], Tensor | None],
-    whole: nn.Module | None = None,
+    full_model: nn.Module | None = None,
 ) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """`attend(call)` for the modules of `model`, as a function for the attention interface.
 
     It stays with the model: a hook on its forward tells where a pass begins. Attention of the
-    `whole` model outside of `model`, as a task's head may have, is as it was; that of any other
+    `full_model` outside of `model`, as a task's head may have, is as it was; that of any other
     model is an error.
     """
     session = Session(model, attend, replaces=True, any_thread=True)
     model.register_forward_pre_hook(session.start_pass)
-    known = weakref.WeakSet((whole or model).modules())
+    known = weakref.WeakSet((full_model or model).modules())
     attend_by: Callable[..., tuple[Tensor, Tensor | None]] = functools.partial(
         _attention, watches=[_Watching(session)]
     )

@@ -63,14 +63,14 @@ def settings(
 def engine_of(name: str, workers: int | None, scheduler: str | None, on_failure: str) -> Engine:
     """The engine that was asked for."""
     from ..run.cluster import Dask
-    from ..run.engine import Local, checked
+    from ..run.engine import Local, check_on_failure
 
     if name not in ("local", "dask"):
         raise EigenlensError(f"no engine {name!r}; there are local, dask")
     if name == "local":
         if workers is not None or scheduler is not None:
             raise EigenlensError("workers and schedulers are of the engine dask; add --engine dask")
-        return Local(checked(on_failure))
+        return Local(check_on_failure(on_failure))
     if workers is None and scheduler is None:
         raise EigenlensError(
             "the engine dask needs --workers N to start a cluster here, or --scheduler ADDRESS to"
@@ -80,7 +80,7 @@ def engine_of(name: str, workers: int | None, scheduler: str | None, on_failure:
         raise EigenlensError(
             "a cluster that is joined has its own workers; give --workers or --scheduler, not both"
         )
-    return Dask(workers, scheduler, _given["threads"] or 1, checked(on_failure))
+    return Dask(workers, scheduler, _given["threads"] or 1, check_on_failure(on_failure))
 
 
 def _describe(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import EigenlensError
-from ..names import several, unknown
+from ..names import split_names, unknown_name
 from .app import app
 from .options import (
     MEASURE,
@@ -22,7 +22,7 @@ from .options import (
     example,
     folder_option,
 )
-from .output_folder import place_for
+from .output_folder import choose_output_dir
 from .terminal import show
 
 
@@ -73,10 +73,10 @@ def bench(
     """
     from ..bench import SCALES, check_needs, load_file, run_bench
     from ..run.charts import save_charts
-    from ..run.progress import bar
+    from ..run.progress import progress_bar
 
     if wrong := [name for name in benches or () if name not in SCALES]:
-        raise unknown("bench", wrong[0], SCALES)
+        raise unknown_name("bench", wrong[0], SCALES)
     if lengths is not None and benches and "speed" not in benches:
         raise EigenlensError(
             "lengths are those of the speed bench, which is not among the benches asked for"
@@ -84,8 +84,8 @@ def bench(
     for name in benches or SCALES:
         check_needs(name, quick)
     added = [] if load is None else load_file(load)
-    named = None if mechanisms is None else [*several(mechanisms), *added]
-    output_dir = place_for(
+    named = None if mechanisms is None else [*split_names(mechanisms), *added]
+    output_dir = choose_output_dir(
         output_dir,
         "bench",
         [f"{name}/bench.json" for name in benches or SCALES],
@@ -97,7 +97,7 @@ def bench(
         if benches and name not in benches:
             continue
         try:
-            with bar() as progress:
+            with progress_bar() as progress:
                 found = run_bench(
                     name,
                     output_dir,
@@ -124,6 +124,6 @@ def bench(
 
 def _numbers(text: str | None) -> list[int] | None:
     try:
-        return None if text is None else [int(part) for part in several(text)]
+        return None if text is None else [int(part) for part in split_names(text)]
     except ValueError as error:
         raise EigenlensError(f"lengths are whole numbers with commas, not {text!r}") from error

@@ -30,7 +30,7 @@ from .options import (
     example,
     folder_option,
 )
-from .output_folder import place_for
+from .output_folder import choose_output_dir
 from .terminal import show
 
 
@@ -87,13 +87,13 @@ def collapse(
     from ..collapses import collapse as make
     from ..collapses.plots import charts
     from ..run.charts import save_charts
-    from ..run.progress import bar
+    from ..run.progress import progress_bar
 
-    output_dir = place_for(
+    output_dir = choose_output_dir(
         output_dir, "collapse", ["collapse.json"], resume=resume, overwrite=overwrite
     )
     try:
-        with bar() as progress:
+        with progress_bar() as progress:
             made = make(
                 model,
                 data or None,

@@ -22,7 +22,7 @@ from .options import (
     example,
     folder_option,
 )
-from .output_folder import place_for
+from .output_folder import choose_output_dir
 from .terminal import show
 
 
@@ -116,11 +116,13 @@ def explain(
     """
     from ..explanations import explain as make
     from ..reports import report as write
-    from ..run.progress import bar
+    from ..run.progress import progress_bar
 
-    output_dir = place_for(output_dir, "explanation", ["explanation.json"], overwrite=overwrite)
+    output_dir = choose_output_dir(
+        output_dir, "explanation", ["explanation.json"], overwrite=overwrite
+    )
     given = _standard_input() if text == "-" else text
-    with bar() as progress:
+    with progress_bar() as progress:
         made = make(
             model,
             given,

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 def open_result(folder: Path) -> tuple[Kind, Result]:
-    """The kind of the result in a folder, as its file `study.json`, `plan.json`, … says, and the
-    result.
+    """The kind of the result in a folder, and the result.
+
+    Its file `study.json`, `plan.json`, … says which kind it is.
     """
     from ..reports.kinds import KINDS, STUDY, file_names, kinds_in
 

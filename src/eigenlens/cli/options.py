@@ -68,8 +68,9 @@ class Command(TyperCommand):
 
 
 def example(*lines: str) -> str:
-    """Command lines for the end of a command's help, as they are: `\\b` keeps click from filling
-    the lines.
+    """Command lines for the end of a command's help.
+
+    They stay as they are: `\\b` keeps click from filling the lines.
     """
     return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
 
@@ -189,7 +190,7 @@ Quick = Annotated[
 
 
 def folder_option(name: str, what: str = "The folder of the result") -> Any:
-    """`--output-dir` of a command that writes to the first free of `study`, `study-2`, …"""
+    """`--output-dir` of a command that writes to the first free of `study`, `study-2` and so on."""
     return typer.Option(
         "-o",
         "--output-dir",

@@ -1,6 +1,4 @@
-"""Where a command puts its result when no folder was named: a fresh one, beside those that are
-there.
-"""
+"""Where a command puts its result when no folder was named: a new one beside the others."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 
-def place_for(
+def choose_output_dir(
     output_dir: Path | None,
     name: str,
     results: Sequence[str],
@@ -57,8 +55,8 @@ def _series(name: str) -> Iterator[Path]:
     return (Path(name if number == 1 else f"{name}-{number}") for number in count(1))
 
 
-def _filled(place: Path) -> bool:
-    return place.exists() and (not place.is_dir() or any(place.iterdir()))
+def _filled(folder: Path) -> bool:
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
 def _interrupted(result: Path) -> bool:

@@ -24,7 +24,7 @@ from .options import (
     example,
     folder_option,
 )
-from .output_folder import place_for
+from .output_folder import choose_output_dir
 from .terminal import show
 
 
@@ -56,12 +56,12 @@ def reproduce(
     from ..papers import PAPERS, find_paper
     from ..papers.pictures import draw
     from ..run.engine import use_engine
-    from ..run.progress import bar
+    from ..run.progress import progress_bar
 
     chosen = {name: find_paper(name) for name in papers or PAPERS}
     for paper in chosen.values():
         paper.check(quick)
-    output_dir = place_for(
+    output_dir = choose_output_dir(
         output_dir,
         "reproduction",
         [f"{name}/reproduction.json" for name in chosen],
@@ -73,7 +73,7 @@ def reproduce(
     with use_engine(working):  # one cluster for all papers
         for name, paper in chosen.items():
             try:
-                with bar() as progress:
+                with progress_bar() as progress:
                     done = paper(
                         quick, output_dir / name, seed, progress, resume=resume, overwrite=overwrite
                     )

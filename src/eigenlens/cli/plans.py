@@ -29,7 +29,7 @@ from .options import (
     example,
     folder_option,
 )
-from .output_folder import latest, place_for
+from .output_folder import choose_output_dir, latest
 from .terminal import show
 
 
@@ -119,10 +119,10 @@ def plan(
     """
     from ..plans import plan as make
     from ..run.charts import save_charts
-    from ..run.progress import bar
+    from ..run.progress import progress_bar
 
-    output_dir = place_for(output_dir, "plan", ["plan.json"], overwrite=overwrite)
-    with bar() as progress:
+    output_dir = choose_output_dir(output_dir, "plan", ["plan.json"], overwrite=overwrite)
+    with progress_bar() as progress:
         made = make(
             study,
             budget=budget,
@@ -224,11 +224,11 @@ def evaluate(
     seconds.
     """
     from ..plans import evaluate as measure
-    from ..run.progress import bar
+    from ..run.progress import progress_bar
 
     if plan is None and attention is None:
         plan = latest("plan", "plan.json")
-    with bar() as progress:
+    with progress_bar() as progress:
         found = measure(
             model,
             data or None,

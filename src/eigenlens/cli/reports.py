@@ -47,9 +47,9 @@ def report(
     written before is replaced; any other file only with --overwrite.
     """
     from ..reports import report as make
-    from ..run.progress import bar
+    from ..run.progress import progress_bar
 
-    with bar() as progress:
+    with progress_bar() as progress:
         page = make(*results, output=output, title=title, overwrite=overwrite, progress=progress)
     size = page.stat().st_size
     if as_json:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 from ..shell import command
 from . import terminal
 from .app import app, engine_of
@@ -35,7 +35,7 @@ from .options import (
     example,
     folder_option,
 )
-from .output_folder import place_for
+from .output_folder import choose_output_dir
 from .terminal import print_table
 
 MaxInputs = Annotated[
@@ -63,12 +63,12 @@ def demo(
     from ..plans import plan as make
     from ..reports import report as write
     from ..run.charts import save_charts
-    from ..run.progress import bar
+    from ..run.progress import progress_bar
     from ..studies.plots import draw
 
-    output_dir = place_for(output_dir, "demo", ["report.html"], overwrite=overwrite)
+    output_dir = choose_output_dir(output_dir, "demo", ["report.html"], overwrite=overwrite)
     made = _study("minilm", None, output_dir / "study", max_inputs=max_inputs, overwrite=overwrite)
-    with bar() as progress:
+    with progress_bar() as progress:
         planned = make(
             made,
             budget=0.25,
@@ -124,7 +124,7 @@ def models(as_json: Json = False) -> None:
     All have real weights and install from the package registries.
     """
     from ..data.datasets import DATASETS
-    from ..models.catalogue import MODELS, installed
+    from ..models.catalogue import MODELS, is_converted
 
     listed = [
         {
@@ -137,7 +137,7 @@ def models(as_json: Json = False) -> None:
             "package": f"{entry.source.name}=={entry.source.version} ({entry.source.registry})",
             "megabytes": entry.megabytes,
             "licence": entry.licence,
-            "here": installed(entry.name),
+            "here": is_converted(entry.name),
             "note": entry.note,
         }
         for entry in MODELS.values()
@@ -291,7 +291,7 @@ def study(
     made = _study(
         model,
         data or None,
-        place_for(output_dir, "study", ["study.json"], resume=resume, overwrite=overwrite),
+        choose_output_dir(output_dir, "study", ["study.json"], resume=resume, overwrite=overwrite),
         max_length=max_length,
         max_inputs=max_inputs,
         held_out=held_out,
@@ -374,7 +374,7 @@ def compare(
     from ..studies import compare as compare_studies
 
     if centring not in CENTRINGS:
-        raise unknown("centring", centring, CENTRINGS)
+        raise unknown_name("centring", centring, CENTRINGS)
     try:
         numbers = None if ranks is None else [int(rank) for rank in ranks.split(",")]
     except ValueError as error:
@@ -405,11 +405,11 @@ def _thresholds(given: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def _study(*args: Any, **options: Any) -> Any:
-    from ..run.progress import bar
+    from ..run.progress import progress_bar
     from ..studies import study as make
 
     try:
-        with bar() as progress:
+        with progress_bar() as progress:
             return make(*args, **options, progress=progress)
     except KeyboardInterrupt:
         raise EigenlensError(

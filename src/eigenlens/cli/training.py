@@ -12,7 +12,7 @@ from ..errors import EigenlensError
 from .app import app
 from .options import MEASURE, RESULT, Command, Json, Overwrite, Resume, folder_option
 from .options import example as shown
-from .output_folder import place_for
+from .output_folder import choose_output_dir
 from .terminal import show
 
 
@@ -45,10 +45,10 @@ def train(
 
     Any mechanism in any layer or head, on text or a toy task.
     """
-    from ..lab import EXAMPLE, Run
+    from ..lab import EXAMPLE, RunFile
     from ..lab import run as make
     from ..run.charts import save_charts
-    from ..run.progress import bar
+    from ..run.progress import progress_bar
 
     if example:
         print(EXAMPLE, end="")
@@ -58,10 +58,12 @@ def train(
             "name the file of the run; `eigenlens train --example > run.toml` writes one to begin"
             " with"
         )
-    asked = Run.read(config)
-    output_dir = place_for(output_dir, "run", ["run.json"], resume=resume, overwrite=overwrite)
+    asked = RunFile.read(config)
+    output_dir = choose_output_dir(
+        output_dir, "run", ["run.json"], resume=resume, overwrite=overwrite
+    )
     try:
-        with bar() as progress:
+        with progress_bar() as progress:
             done = make(
                 asked,
                 output_dir,

@@ -9,12 +9,12 @@ from typing import Any
 from torch import nn
 
 from ..anatomy.blocks import Block, read_stacks
-from ..anatomy.check import checked
+from ..anatomy.check import check_block
 from ..anatomy.switches import Switches
 from ..captures.borrowed import module_of
 from ..captures.session import capture_disabled
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 
 VARIANTS = {
     "SAN": Switches(attention_skip=False, mlp_skip=False, mlp=False),
@@ -91,14 +91,16 @@ def ablate(
     chosen = apart if switches is None else switches
     if isinstance(chosen, str):
         if chosen not in VARIANTS:
-            raise unknown("variant", chosen, VARIANTS)
+            raise unknown_name("variant", chosen, VARIANTS)
         chosen = VARIANTS[chosen]
-    with running(module_of(model), lambda block: lambda x, given: block.run(x, given, chosen)):
+    with replace_forwards(
+        module_of(model), lambda block: lambda x, given: block.run(x, given, chosen)
+    ):
         yield
 
 
 @contextlib.contextmanager
-def running(
+def replace_forwards(
     model: nn.Module, run_of: Callable[[Block], Callable[[Any, dict], Any]]
 ) -> Iterator[None]:
     """Let `run_of(block)(x, given)` replace every block's forward while the code block runs.
@@ -127,12 +129,12 @@ def _forward(
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         nonlocal seen
-        x, given = block.given(args, kwargs)
+        x, given = block.bind_call(args, kwargs)
         if not seen and all(_empty(given.get(name)) for name in CACHES):
             # a cache would be written to twice
             bare = {**given, **{name: None for name in CACHES if name in given}}
             with capture_disabled(), _without_dropout(block.module):
-                checked(block, own(x, **bare), x, bare)
+                check_block(block, own(x, **bare), x, bare)
             seen = True
         return run(x, given)
 

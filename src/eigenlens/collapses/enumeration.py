@@ -54,7 +54,7 @@ def enumerate_paths(frozen: FrozenStack, most: int = MOST) -> Iterator[Path]:
                 y = branch.of_heads(y[None], one)[0] if kind == "attention" else branch.linear(y)
             if stage.after is not None:
                 y = stage.after.linear(y)
-        yield Path(hops, frozen.ended(y))
+        yield Path(hops, frozen.through_final_norm(y))
 
 
 def _choices(stage: FrozenStage) -> list[tuple[str, int] | None]:

@@ -174,10 +174,16 @@ def decompose_paths(frozen: FrozenStack, by: By = "attention") -> PathLengths:
     bias = torch.zeros_like(frozen.inputs)
     for stage in frozen.stages():
         grid, bias = through(stage, grid, bias, by)
-    terms = frozen.ended(grid if by == "both" else grid.flatten(0, 1))
+    terms = frozen.through_final_norm(grid if by == "both" else grid.flatten(0, 1))
     rest = "bias and encoder" if frozen.branches("cross") else "bias"
     return PathLengths(
-        terms, frozen.ended(bias, bias=True), frozen.output, by, frozen.heads, frozen.valid, rest
+        terms,
+        frozen.through_final_norm(bias, bias=True),
+        frozen.output,
+        by,
+        frozen.heads,
+        frozen.valid,
+        rest,
     )
 
 

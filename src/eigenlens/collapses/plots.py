@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from ..spectra.plots import labelled_map, whole_axis
-from ..stats.rounding import describe
+from ..spectra.plots import integer_axis, labelled_map
+from ..stats.rounding import describe_residual
 
 if TYPE_CHECKING:
     from .result import Collapse
@@ -30,7 +30,7 @@ def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all"
             "mean": max(point["mean"], LEAST),
             "low": max(_or(point["low"], point["mean"]), point["mean"] / 10, LEAST),
             "high": max(_or(point["high"], point["mean"]), LEAST),
-            "shown": describe(point["mean"], run.floor, ".3g"),
+            "shown": describe_residual(point["mean"], run.floor, ".3g"),
         }
         for name, depth in run.curves.items()
         for stack in depth.stacks
@@ -43,7 +43,7 @@ def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all"
         base = alt.Chart(data).encode(
             x=alt.X(
                 "depth:Q",
-                axis=whole_axis(max((row["depth"] for row in rows), default=0)),
+                axis=integer_axis(max((row["depth"] for row in rows), default=0)),
                 title="blocks passed",
             )
         )
@@ -166,7 +166,7 @@ def path_residuals(run: Collapse) -> Any:
             "hops": row["attention_hops"],
             "what": what,
             "value": max(row["residual"], LEAST),
-            "shown": describe(row["residual"], run.floor, ".3g"),
+            "shown": describe_residual(row["residual"], run.floor, ".3g"),
         }
         for what, found in (
             ("sum of the paths", terms),
@@ -186,7 +186,7 @@ def path_residuals(run: Collapse) -> Any:
             x=alt.X(
                 "hops:Q",
                 title="attention hops",
-                axis=whole_axis(max((row["hops"] for row in rows), default=0)),
+                axis=integer_axis(max((row["hops"] for row in rows), default=0)),
             ),
             y=alt.Y(
                 "value:Q",

@@ -15,10 +15,10 @@ from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, Table, check_schema
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, TableSchema, check_schema
 from ..shell import command
 from ..stats import DepthNumber
-from ..stats.rounding import Precision, in_words, rounding_floor
+from ..stats.rounding import Precision, rounding_floor, rows_in_words
 
 MAYBE = (MEASURED, None)
 PLACE = {"stack": str, "layer": LAYER, "head": LAYER}
@@ -66,12 +66,12 @@ SCHEMA: dict[str, Any] = {
         "by": Literal["attention", "mlp", "both"],
         "float64": bool,
         "notes": [str],
-        "versions?": Table(str),
+        "versions?": TableSchema(str),
         "created?": str,
         "seconds?": NUMBER,
         "precision?": Precision,
     },
-    "curves": Table([POINT]),
+    "curves": TableSchema([POINT]),
     "paths": {
         "error": MAYBE,
         "lengths": [TERM],
@@ -123,7 +123,7 @@ class Collapse(ResultViews):
                     isinstance(content.get(name), dict)
                     and not SCHEMA[name].keys() <= content[name].keys()
                 ):
-                    raise ValueError(f"its {name} are not whole")
+                    raise ValueError(f"its {name} are not complete")
             if missing := [
                 key
                 for key in SCHEMA["facts"]
@@ -136,8 +136,8 @@ class Collapse(ResultViews):
         return found
 
     def _check(self) -> None:
-        """Raises what the first use of a run that is not whole would raise."""
-        _ = self.sentence, self.rows(tokens="without sinks")  # every curve that is told of is there
+        """Raises what the first use of a run that is not complete would raise."""
+        _ = self.sentence, self.rows(tokens="without sinks")  # every curve that they name is there
         by = "mlp_hops" if self.by == "mlp" else "attention_hops"
         if self.paths and (
             self.error is None
@@ -156,7 +156,7 @@ class Collapse(ResultViews):
 
     def in_words(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Rows of residuals to read: what rounding hides is called `below rounding`."""
-        return in_words(rows, {*self.curves, "residual", "low", "high"}, self.floor)
+        return rows_in_words(rows, {*self.curves, "residual", "low", "high"}, self.floor)
 
     @cached_property
     def curves(self) -> dict[str, Depth]:

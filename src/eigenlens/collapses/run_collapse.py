@@ -14,19 +14,19 @@ from torch import nn
 
 from ..anatomy.blocks import read_stacks
 from ..anatomy.switches import Switches
-from ..captures.borrowed import borrowed
+from ..captures.borrowed import evaluation_mode
 from ..captures.precision import in_double
 from ..data.inputs import Request, prepare
 from ..data.needs import check_asked
 from ..errors import EigenlensError
 from ..models.catalogue import DEFAULT_MODEL
 from ..models.load import Model, load
-from ..names import several, unknown
+from ..names import split_names, unknown_name
 from ..passes.data_names import Data, data_names
 from ..passes.facts import made_now
 from ..passes.model_ref import ModelRef
 from ..passes.sinks import sinks_of
-from ..run.engine import Engine, choose, use_engine
+from ..run.engine import Engine, choose_engine, use_engine
 from ..run.parts import Parts
 from ..run.progress import Progress, silent
 from ..run.run_all import Refused, describe_failures
@@ -135,10 +135,10 @@ def collapse(
     --------
     >>> collapse("minilm").plot()
     """
-    chosen = list(ABLATIONS) if variants is None else several(variants)
+    chosen = list(ABLATIONS) if variants is None else split_names(variants)
     for name in chosen:
         if name not in ABLATIONS:
-            raise unknown("variant", name, ABLATIONS)
+            raise unknown_name("variant", name, ABLATIONS)
     if by not in get_args(By):
         raise EigenlensError(f"paths are counted by {', '.join(get_args(By))}, not by {by!r}")
     if paths < 0 or bounds < 0:
@@ -148,10 +148,10 @@ def collapse(
     chosen = ["full", *(name for name in chosen if name != "full")]
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
-        engine = choose(engine)
+        engine = choose_engine(engine)
         check_asked(model, data)
         loaded = load(model, device=device, tokenizer=tokenizer)
-        stack.enter_context(borrowed(loaded.module, device))
+        stack.enter_context(evaluation_mode(loaded.module, device))
         if engine.remote:
             ModelRef.of(loaded).check_reachable()
         names = data_names(data, loaded, scratch)
@@ -177,7 +177,7 @@ def collapse(
         }
         folder = scratch / "parts" if output_dir is None else Path(output_dir)
         Parts.check(folder, settings, resume, overwrite, "collapse run")
-        stack.enter_context(use_engine(engine))  # a cluster that cannot be had leaves no folder
+        stack.enter_context(use_engine(engine))  # a cluster that cannot be reached leaves no folder
         parts = stack.enter_context(
             Parts.held(folder, settings, resume=resume, overwrite=overwrite, what="collapse run")
         )

@@ -20,9 +20,9 @@ from ..anatomy.frozen import FrozenStack
 from ..anatomy.switches import Switches
 from ..captures import AttentionCall, replace_attention
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 from ..stats.geometry import relative_residual
-from .ablation import running
+from .ablation import replace_forwards
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ def frozen_terms(frozen: FrozenStack, sample: PathSample) -> Tensor:
                 moved[on] = branch.of_heads(y[on], head[on])
         layer += stage.attends
         y = moved if stage.after is None else stage.after.linear(moved)
-    return frozen.ended(y)
+    return frozen.through_final_norm(y)
 
 
 def estimated_term(
@@ -182,9 +182,9 @@ def rerun_paths(
     """
     chosen = [s for s in read_stacks(model) if stack is None or s.name == stack]
     if not chosen:
-        raise unknown("stack", stack, (s.name for s in read_stacks(model)), guess=False)
+        raise unknown_name("stack", stack, (s.name for s in read_stacks(model)), guess=False)
     rerun, run = _Rerun(chosen[0]), forward or (lambda given: model(**given))
-    with running(model, rerun.run_of), replace_attention(model, rerun.attend):
+    with replace_forwards(model, rerun.run_of), replace_attention(model, rerun.attend):
         paths = zip(sample.layers.tolist(), sample.heads.tolist())
         return torch.stack(
             [rerun.output(dict(zip(layers, heads)), lambda: run(batch)) for layers, heads in paths]

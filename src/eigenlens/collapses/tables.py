@@ -38,7 +38,7 @@ def collapse_tables(run: Collapse) -> list[TitledTable]:
             "Products of patterns along single random paths", run.in_words(run.single_paths)
         ),
         TitledTable(
-            "Bounds, median of the heads (of every head in --json and in the folder)",
+            "Bounds, median of the heads (the JSON record and the folder have every head)",
             run.bounds_by_layer() if run.bounds else [],
         ),
         TitledTable(

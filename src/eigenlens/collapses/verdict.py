@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..display import numbered
-from ..stats.rounding import describe
+from ..stats.rounding import describe_residual
 
 if TYPE_CHECKING:
     from .result import Collapse
@@ -38,7 +38,7 @@ def _of_stack(run: Collapse, stack: str, where: str) -> str:
     blocks = numbered(len(full) - 1, "block")
     start = (
         f"The tokens{where} go from a relative residual of {full[0]:.2f} to"
-        f" {describe(full[-1], run.floor)} over {blocks}"
+        f" {describe_residual(full[-1], run.floor)} over {blocks}"
     )
     if "SAN" not in run.curves:
         if len(run.curves) == 1:
@@ -56,7 +56,9 @@ def _alone(pure: list[float], floor: float) -> str:
             f" {COLLAPSED:g}) within its depth"
         )
     rate = (max(pure[first], floor) / pure[0]) ** (1 / first) if pure[0] > 0 and first else 0.0
-    where = f"attention alone would collapse at block {first} ({describe(pure[first], floor)})"
+    where = (
+        f"attention alone would collapse at block {first} ({describe_residual(pure[first], floor)})"
+    )
     return (
         f"{where}, keeping a factor of {'less than ' * (pure[first] < floor)}{rate:.2g} per block"
         " until there"
@@ -76,7 +78,9 @@ def _held_up(run: Collapse, stack: str, full: float) -> str:
     if not ends:
         return "No part was taken out alone, so what holds them apart is not known."
     order = sorted(ends.items(), key=lambda item: item[1])
-    ending = ", ".join(f"{describe(value, run.floor)} without {part}" for part, value in order)
+    ending = ", ".join(
+        f"{describe_residual(value, run.floor)} without {part}" for part, value in order
+    )
     part = min(ends, key=lambda name: ends[name])
     if ends[part] >= full / 2:
         return f"No single part holds them apart: at the end {ending}."

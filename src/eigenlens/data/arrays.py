@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import EigenlensError
-from .windows import Tokens
+from .windows import DocumentTokens
 
 IN_MEMORY = "an array ("
 
@@ -67,7 +67,9 @@ def width_of(names: Sequence[str]) -> int | None:
     return next(iter(widths.values()), None)
 
 
-def array_tokens(names: Sequence[str], width: int, vocabulary: int | None) -> Iterator[Tokens]:
+def array_tokens(
+    names: Sequence[str], width: int, vocabulary: int | None
+) -> Iterator[DocumentTokens]:
     """A row of a table is a document of its own; a flat array is cut into runs of 8 inputs."""
     document = -1
     for name in names:
@@ -94,7 +96,7 @@ def array_tokens(names: Sequence[str], width: int, vocabulary: int | None) -> It
                 )
             document += 1
             short = name if isinstance(name, ArrayName) else Path(name).name
-            yield Tokens(
+            yield DocumentTokens(
                 document, np.asarray(row), f"{short}, {'row' if ids.ndim == 2 else 'run'} {number}"
             )
 

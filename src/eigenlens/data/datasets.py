@@ -17,7 +17,7 @@ from eigenlens.errors import EigenlensError
 from eigenlens.extras import needs
 from eigenlens.models.archives import extract, member, open_member
 from eigenlens.models.fetch import Source, fetch
-from eigenlens.names import near
+from eigenlens.names import did_you_mean
 
 Image = tuple[np.ndarray, int | str]
 
@@ -223,7 +223,7 @@ def _named(name: str, kind: Literal["text", "images"]) -> Dataset:
     known = ", ".join(data.name for data in DATASETS.values() if data.kind == kind)
     if name not in DATASETS:
         raise EigenlensError(
-            f"no data set {name!r}{near(name, DATASETS)}; there are, for {kind}: {known}"
+            f"no data set {name!r}{did_you_mean(name, DATASETS)}; there are, for {kind}: {known}"
         )
     if DATASETS[name].kind != kind:
         raise EigenlensError(

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..errors import EigenlensError
 from ..extras import needs
 from ..models.load import Model
-from ..names import near
+from ..names import did_you_mean
 from . import datasets
 from .split import FIT, Split
 
@@ -177,8 +177,8 @@ def _pictures(data: Sequence[str]) -> Iterator[np.ndarray]:
             files = [path]
         else:
             raise EigenlensError(
-                f"no such data: {item!r}{near(item, NAMED)} is no picture, no folder and no named"
-                f" set ({', '.join(NAMED)})"
+                f"no such data: {item!r}{did_you_mean(item, NAMED)} is no picture, no folder and no"
+                f" named set ({', '.join(NAMED)})"
             )
         for file in files:
             try:

@@ -20,7 +20,7 @@ from . import images, speech
 from .arrays import array_tokens, is_array, width_of
 from .split import FIT, Split
 from .text import pieces
-from .windows import Windows, pack, special_tokens, tokenised
+from .windows import Windows, pack_windows, special_tokens, tokenised
 
 Batch = dict[str, Tensor]
 SPLIT_FROM = 4
@@ -32,8 +32,9 @@ So one long document does not fill them all.
 
 @dataclass
 class Inputs:
-    """All inputs of a study: `make(indices)` gives a batch, `buckets[i]` says whether input i is
-    fit or held out.
+    """All inputs of a study, and which of them are fit or held out.
+
+    `make(indices)` gives a batch; `buckets[i]` says whether input i is fit or held out.
     """
 
     buckets: np.ndarray  # (N,) FIT or the held-out group
@@ -149,7 +150,7 @@ def prepare(
         windows = Windows.open(folder)
     elif arrays:
         vocabulary = getattr(model.config, "vocab_size", None)
-        windows = pack(
+        windows = pack_windows(
             array_tokens(arrays, width, vocabulary), folder, width, split, what=", ".join(arrays)
         )
     else:
@@ -236,7 +237,7 @@ def _text_windows(
             if tokenizer.pad_token_id is not None
             else (tokenizer.eos_token_id or 0)
         )
-    return pack(
+    return pack_windows(
         stream, folder, width, split, around=around, between=None if end is None else [end], pad=pad
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from ..errors import EigenlensError
-from ..names import near
+from ..names import did_you_mean
 
 DEFAULT = "text"
 
@@ -28,7 +28,7 @@ def json_texts(stream: BinaryIO, label: str, field: str | None = None) -> Iterat
         if field not in record:
             fields = ", ".join(record) or "none"
             raise EigenlensError(
-                f"{where}: no field {field!r}{near(field, record)}; its fields are {fields}"
+                f"{where}: no field {field!r}{did_you_mean(field, record)}; its fields are {fields}"
             )
         if not isinstance(record[field], str):
             raise EigenlensError(

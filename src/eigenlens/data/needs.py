@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..extras import needs
-from ..models.catalogue import MODELS, installed
+from ..models.catalogue import MODELS, is_converted
 from .datasets import DATASETS
 
 PHOTOS = "photos"
@@ -20,7 +20,7 @@ def check_named(names: Iterable[Any], what: str = "") -> None:
 
     What is in no list needs nothing that is known.
 
-    `what` is the work that reads them all; without it each is told by itself.
+    `what` is the work that reads them all; without it each is named by itself.
     """
     asked = {name: _libraries(name) for name in names if isinstance(name, str | Path)}
     if what:
@@ -36,7 +36,7 @@ def check_asked(model: Any, data: Any = None) -> None:
     check_named([model, PHOTOS if data is None and looks else None, *given])
 
 
-def read_by(scale: Any) -> tuple[str, ...]:
+def names_of_scale(scale: Any) -> tuple[str, ...]:
     """The models and data sets that a scale names.
 
     Also the photographs, where a vision model is given no other pictures.
@@ -53,7 +53,7 @@ def _libraries(name: str | Path) -> tuple[str, ...]:
     known = str(name)
     if known in MODELS:
         entry = MODELS[known]
-        convert = () if installed(known) else entry.libraries
+        convert = () if is_converted(known) else entry.libraries
         return (*convert, "PIL") if entry.kind == "vision" else convert
     if known in DATASETS:
         return DATASETS[known].libraries

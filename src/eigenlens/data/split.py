@@ -46,13 +46,14 @@ class Split:
 
     @property
     def full(self) -> bool:
-        return not self.room(FIT) and not any(
-            self.room(bucket) for bucket in self.quota if bucket != FIT
+        return not self.has_room(FIT) and not any(
+            self.has_room(bucket) for bucket in self.quota if bucket != FIT
         )
 
-    def room(self, bucket: int, started: bool = False) -> bool:
-        """Whether a bucket takes another document, or more of one that is `started`: a long one may
-        fill a group twice.
+    def has_room(self, bucket: int, started: bool = False) -> bool:
+        """Whether a bucket takes another document, or more of one that is `started`.
+
+        A long document may fill a group twice.
         """
         if bucket == FIT:
             return self.made[FIT] < self.quota[FIT]
@@ -70,13 +71,13 @@ class Split:
         if self._current is None or self._current[0] != document:
             self._current = (document, self._deal())
         bucket = self._current[1]
-        return bucket if bucket is not None and self.room(bucket, started=True) else None
+        return bucket if bucket is not None and self.has_room(bucket, started=True) else None
 
     def _deal(self) -> int | None:
-        groups = [g for g in self.quota if g != FIT and self.room(g)]
+        groups = [g for g in self.quota if g != FIT and self.has_room(g)]
         held = sum(n for g, n in self.made.items() if g != FIT)
         total = sum(self.made.values())
         wanted = held < self.held_out * total if total else self._held_first
-        if groups and (wanted or not self.room(FIT)):
+        if groups and (wanted or not self.has_room(FIT)):
             return min(groups, key=lambda g: (self.made[g], g))
-        return FIT if self.room(FIT) else None
+        return FIT if self.has_room(FIT) else None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import EigenlensError
-from ..names import near
+from ..names import did_you_mean
 from . import datasets
 from .json_lines import json_texts
 
@@ -27,7 +27,7 @@ NAMED = [name for name, data in datasets.DATASETS.items() if data.kind == "text"
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of text, and the document it belongs to.
+    """A part of a text, and the document it belongs to.
 
     A long document comes in several pieces.
     """
@@ -67,8 +67,8 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
         else:
             known = ", ".join(NAMED)
             raise EigenlensError(
-                f"no such data: {item!r}{near(item, NAMED)} is no file, no folder and no named text"
-                f" ({known})"
+                f"no such data: {item!r}{did_you_mean(item, NAMED)} is no file, no folder and no"
+                f" named text ({known})"
             )
     if sources.count(("-", None)) > 1:
         raise EigenlensError("standard input is named twice, and can be read only once")

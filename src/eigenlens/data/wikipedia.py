@@ -52,10 +52,10 @@ def _article(page: str, others: set[str]) -> str:
     if found is None or html.unescape(found["title"]).partition(":")[0] in others:
         return ""
     source = html.unescape(found["text"])
-    return "" if source.lstrip().lower().startswith("#redirect") else plain(source)
+    return "" if source.lstrip().lower().startswith("#redirect") else plain_text(source)
 
 
-def plain(source: str) -> str:
+def plain_text(source: str) -> str:
     """Wiki markup to readable text: the words a reader would see.
 
     Without tables, boxes, notes and pictures.

@@ -20,7 +20,7 @@ from .text import Piece
 
 
 @dataclass(frozen=True)
-class Tokens:
+class DocumentTokens:
     """The token ids of a piece of a document."""
 
     document: int
@@ -79,9 +79,9 @@ class Windows:
         return digest.hexdigest()[:16]
 
 
-def tokenised(pieces: Iterable[Piece], tokenizer: Any) -> Iterator[Tokens]:
+def tokenised(pieces: Iterable[Piece], tokenizer: Any) -> Iterator[DocumentTokens]:
     for piece in pieces:
-        yield Tokens(
+        yield DocumentTokens(
             piece.document,
             tokenizer(piece.text, add_special_tokens=False, verbose=False)["input_ids"],
             piece.name,
@@ -99,8 +99,8 @@ def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
     return full[:start], full[start + len(bare) :]
 
 
-def pack(
-    tokens: Iterable[Tokens],
+def pack_windows(
+    tokens: Iterable[DocumentTokens],
     folder: Path,
     width: int,
     split: Split,
@@ -161,11 +161,11 @@ def pack(
         buffer += (between or []) if new and buffer else []
         buffer += [int(i) for i in piece.ids]
         split.made[bucket] = made[bucket]
-        while len(buffer) >= body and split.room(bucket, started=True):
+        while len(buffer) >= body and split.has_room(bucket, started=True):
             write(bucket, buffer[:body], piece.document, piece.name)
             del buffer[:body]
             split.made[bucket] = made[bucket]
-        if not split.room(bucket, started=True):
+        if not split.has_room(bucket, started=True):
             buffer.clear()  # the rest of the document has no place
         split.made[bucket] = made[bucket] + len(buffer) / body
     number = sum(made.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..names import unknown
+from ..names import unknown_name
 from .amplifier import Amplifier
 from .diagnostic import CallView, Diagnostic, LayerView
 from .finding import Finding, Number
@@ -34,10 +34,10 @@ DIAGNOSTICS: dict[str, type[Diagnostic]] = {kind.name: kind for kind in _KINDS}
 """By name, in the order in which they are shown."""
 
 
-def find(name: str) -> type[Diagnostic]:
+def find_diagnostic(name: str) -> type[Diagnostic]:
     """The class of a diagnostic."""
     if name not in DIAGNOSTICS:
-        raise unknown("diagnostic", name, DIAGNOSTICS)
+        raise unknown_name("diagnostic", name, DIAGNOSTICS)
     return DIAGNOSTICS[name]
 
 
@@ -61,5 +61,5 @@ __all__ = [
     "StudiedModel",
     "changes",
     "changes_sentence",
-    "find",
+    "find_diagnostic",
 ]

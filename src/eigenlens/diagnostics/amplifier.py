@@ -16,7 +16,7 @@ from torch import Tensor
 from ..anatomy.blocks import Block, Branch, Mlp
 from ..anatomy.frozen_parts import read_norm
 from ..anatomy.head_weights import linear_map
-from ..attention.precision import wide
+from ..attention.precision import at_least_float32
 from ..captures import Site, location_of
 from ..errors import EigenlensError
 from .constants import Constants
@@ -83,7 +83,7 @@ class Amplifier(Constants):
             found = {
                 site: branch
                 for site, block in blocks.items()
-                if (branch := gated(block)) is not None
+                if (branch := gated_branch(block)) is not None
             }
             if not found:
                 return "no MLP of this model has a gate"
@@ -174,7 +174,7 @@ def _times(large: float, small: float) -> float:
     return min(large / small, MOST) if small > 0 else MOST if large > 0 else math.nan
 
 
-def gated(block: Block) -> Branch | None:
+def gated_branch(block: Block) -> Branch | None:
     """The branch of the block's MLP if that has a gate."""
     for stage in block.stages:
         for branch in stage.branches:
@@ -203,7 +203,7 @@ def matrices(branch: Branch) -> tuple[Tensor, Tensor, Tensor]:
             gate, up = (w - w.mean(1, keepdim=True) for w in (gate, up))
     if branch.scale is not None:
         down = down * branch.scale(torch.ones_like(down[:, 0]))[:, None]
-    return wide(gate), wide(up), wide(down)
+    return at_least_float32(gate), at_least_float32(up), at_least_float32(down)
 
 
 def channel_norms(G: Tensor, U: Tensor, W: Tensor, rows: int = ROWS) -> Tensor:

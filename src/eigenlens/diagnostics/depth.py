@@ -9,10 +9,10 @@ from typing import Any
 from ..captures import Site
 from ..display import numbered
 from ..errors import EigenlensError
-from ..names import several, unknown
+from ..names import split_names, unknown_name
 from ..stats import DepthNumber
 from ..stats.depth import ATTENTION_METRICS, TOKEN_METRICS, TOKENS
-from ..stats.rounding import in_words
+from ..stats.rounding import rows_in_words
 from .finding import Finding, Number
 
 TITLES = {
@@ -73,13 +73,13 @@ class Depth:
         left out where there is one.
         """
         if metric not in TITLES:
-            raise unknown("metric", metric, TITLES)
+            raise unknown_name("metric", metric, TITLES)
         if tokens not in TOKENS:
             raise EigenlensError(f"the tokens are {' or '.join(map(repr, TOKENS))}, not {tokens!r}")
         if stack is None and len(self.stacks) == 1:
             stack = self.stacks[0]
         if stack not in self.stacks:
-            raise unknown("stack", stack, self.stacks, guess=False)
+            raise unknown_name("stack", stack, self.stacks, guess=False)
         kept = [
             n
             for n in self.numbers
@@ -123,7 +123,7 @@ class Depth:
     def table(self, metrics: str | Sequence[str], tokens: str = "all") -> list[dict[str, Any]]:
         """One row per depth, the means of some metrics side by side; None without a value."""
         rows: dict[tuple[str, int], dict[str, Any]] = {}
-        metrics = several(metrics)
+        metrics = split_names(metrics)
         for stack in self.stacks:
             for metric in metrics:
                 for point in self.curve(metric, stack, tokens):
@@ -133,22 +133,22 @@ class Depth:
 
     def table_in_words(self, metrics: Sequence[str], tokens: str = "all") -> list[dict[str, Any]]:
         """The same to read: residuals that rounding hides are called `below rounding`."""
-        return in_words(self.table(metrics, tokens), RESIDUALS, self.floor)
+        return rows_in_words(self.table(metrics, tokens), RESIDUALS, self.floor)
 
     def plot(self, metrics: str | Sequence[str] = TOKEN_METRICS + ATTENTION_METRICS) -> Any:
         """Metrics along depth with bands of their intervals, one panel each (an altair chart)."""
         import altair as alt
 
-        from ..spectra.plots import whole_axis
+        from ..spectra.plots import integer_axis
 
         rows = [
             {"metric": TITLES[metric], "stack": stack, "tokens": tokens, **point}
-            for metric in several(metrics)
+            for metric in split_names(metrics)
             for stack in self.stacks
             for tokens in TOKENS
             for point in self.curve(metric, stack, tokens)
         ]
-        ticks = whole_axis(max((row["depth"] for row in rows), default=0), about=8)
+        ticks = integer_axis(max((row["depth"] for row in rows), default=0), about=8)
         base = alt.Chart().encode(x=alt.X("depth:Q", axis=ticks, title="depth"))
         domain = alt.Scale(domain=list(TOKENS))  # the same for colour and shape: one legend
         colour = alt.Color(
@@ -181,7 +181,7 @@ class Depth:
         shape = alt.Shape("tokens:N", scale=domain, title="tokens")
         points = curve.mark_point(filled=True, size=25, opacity=1).encode(shape=shape)
         line = curve.mark_line().encode(strokeDash=dash) + points
-        titles = [TITLES[metric] for metric in several(metrics)]
+        titles = [TITLES[metric] for metric in split_names(metrics)]
         return (
             alt.layer(band, line, data=alt.Data(values=rows))
             .properties(width=230, height=150)
@@ -227,7 +227,7 @@ class Depth:
         )
 
 
-def of_depth(depth: Depth) -> list[Finding]:
+def depth_findings(depth: Depth) -> list[Finding]:
     """Entropy and spectral gap of every head as findings.
 
     Both are measured once, with the metrics along depth.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from ..attention.precision import wide
+from ..attention.precision import at_least_float32
 from ..captures import AttentionCall, Layer, Site
 from ..captures.sites import field_of
 from ..errors import EigenlensError
@@ -117,7 +117,7 @@ class LayerView:
         sampled: Sequence[int] | None = None,
     ) -> LayerView:
         """The inputs `chosen` of a captured layer, in float32 at least."""
-        X, Y = (wide(x[chosen]) for x in (layer.inputs, layer.outputs))
+        X, Y = (at_least_float32(x[chosen]) for x in (layer.inputs, layer.outputs))
         valid = None if layer.valid is None else layer.valid[chosen]
         there = (
             torch.ones(X.shape[:2], dtype=torch.bool, device=X.device) if valid is None else valid
@@ -147,7 +147,7 @@ class NoSettings:
 class Diagnostic(ABC):
     """A mergeable statistic of heads or layers.
 
-    A diagnostic is made from its `Settings`, told the model by `begin`, shown calls or layers of a
+    A diagnostic is made from its `Settings`, given the model by `begin`, shown calls or layers of a
     forward pass inside `attached`, and gives a `Finding`. What it keeps are tensors of two kinds,
     by name: `sums`, which `merge` adds, and `peaks`, of which it takes the larger. A name is
     `site/field`.

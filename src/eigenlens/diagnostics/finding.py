@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ..captures import Head, Labels, Site, labelled, location
 from ..display import html_view
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Finding:
     def values(self, name: str, stack: str | None = None) -> dict[Head | Site, float]:
         """One number of all heads, or of all layers."""
         if name not in self.words:
-            raise unknown(f"number of {self.name}", name, self.words)
+            raise unknown_name(f"number of {self.name}", name, self.words)
         return {n.at: n.mean for n in self.numbers if n.name == name and stack in (None, n.stack)}
 
     def of_heads(self, name: str) -> dict[Head, float]:
@@ -81,7 +81,7 @@ class Finding:
         """One number of one head or layer."""
         found, at, labels = self.values(name), location(stack, layer, head), self.labels
         if at not in found:
-            raise unknown(f"{name} of {self.name}", labels(at), map(labels, found))
+            raise unknown_name(f"{name} of {self.name}", labels(at), map(labels, found))
         return found[at]
 
     def by_location(self) -> dict[Head | Site, dict[str, float | None]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..captures import Head, Site, labelled, location_of
 from ..display import html_view
-from ..names import unknown
+from ..names import unknown_name
 from .finding import Finding
 
 
@@ -25,7 +25,7 @@ class Findings(Mapping[str, Finding]):
         if name not in self._findings:
             from . import DIAGNOSTICS
 
-            raise unknown("diagnostic", name, self._findings, guess=name not in DIAGNOSTICS)
+            raise unknown_name("diagnostic", name, self._findings, guess=name not in DIAGNOSTICS)
         return self._findings[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -108,7 +108,7 @@ class Keys(Diagnostic):
         """
         S = real.sum(2)  # (B, H)
         shares = [
-            below(weights, real, t)
+            below_threshold(weights, real, t)
             for t in (self.settings.tau, 1 / queries.clamp_min(1)[..., None])
         ]
         found = torch.stack(
@@ -211,7 +211,7 @@ def balanced_weights(call: AttentionCall) -> tuple[Tensor, Tensor]:
     return key_weights(torch.cat(parts, 1) / seen_by.clamp_min(1), seen_by), seen_by > 0
 
 
-def below(weights: Tensor, real: Tensor, threshold: float | Tensor) -> Tensor:
+def below_threshold(weights: Tensor, real: Tensor, threshold: float | Tensor) -> Tensor:
     """Which keys have a weight below a threshold, not by rounding alone, (B, H, S) bool."""
     return (weights < threshold * (1 - ROUNDING)) & real
 

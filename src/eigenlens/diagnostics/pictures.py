@@ -37,7 +37,7 @@ def layer_curves(finding: Finding, names: tuple[str, ...] | None = None) -> Any:
     """Numbers along the layers, one panel each, one line per stack (an altair chart)."""
     import altair as alt
 
-    from ..spectra.plots import whole_axis
+    from ..spectra.plots import integer_axis
 
     labels = finding.labels
     chosen = names or tuple(finding.words)
@@ -54,7 +54,7 @@ def layer_curves(finding: Finding, names: tuple[str, ...] | None = None) -> Any:
         for n in finding.numbers
         if n.name in chosen
     ]
-    ticks = whole_axis(max((n.layer for n in finding.numbers), default=0), about=8)
+    ticks = integer_axis(max((n.layer for n in finding.numbers), default=0), about=8)
     legend = alt.Legend(symbolOpacity=1) if len(finding.stacks) > 1 else None
     stack = alt.Color("stack:N", title="stack", legend=legend)
     base = alt.Chart().encode(x=alt.X("layer:Q", axis=ticks, title="layer"), color=stack)

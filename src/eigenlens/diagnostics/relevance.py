@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..attention.relevance import evenness, over_tokens, shares
+from ..attention.relevance import evenness, shares, token_median
 from ..captures import Site, location_of
 from ..display import percent
 from ..errors import EigenlensError
@@ -76,7 +76,7 @@ class Relevance(Diagnostic):
             (z[:, h : h + several] @ w_o[h : h + several]).abs().sum(3)
             for h in range(0, z.shape[1], several)
         ]
-        return over_tokens(shares(torch.cat(sizes, 1).double()), seen.queries[sampled])[:, None]
+        return token_median(shares(torch.cat(sizes, 1).double()), seen.queries[sampled])[:, None]
 
     @torch.no_grad()
     def update(self, seen: CallView | LayerView) -> None:

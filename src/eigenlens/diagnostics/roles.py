@@ -25,7 +25,7 @@ class Role:
     least: float | None = None
 
     def heads(self, found: Mapping[str, Finding]) -> dict[Head | Site, float]:
-        """The heads that have it, with the number that is told."""
+        """The heads that have it, with the number that gives it to them."""
         if self.diagnostic not in found:
             return {}
         finding = found[self.diagnostic]

@@ -51,7 +51,9 @@ class Bounds(NamedTuple):
     sharp: Tensor  # with the gains of the norms
 
 
-def bound(s: float, root: Tensor, heads: int, sigma: Tensor, slope: float = 1.0) -> Tensor:
+def smoothing_bound(
+    s: float, root: Tensor, heads: int, sigma: Tensor, slope: float = 1.0
+) -> Tensor:
     """`v = (1 + slope·s²)(1 + √λ·h·s) / (σ₁σ₂)`."""
     return (1 + slope * s * s) * (1 + root * heads * s) / sigma
 
@@ -85,7 +87,7 @@ class PostNorm:
             raise EigenlensError(
                 f"the bound is for an MLP of two maps, and that of {block.path} has a gate"
             )
-        self.slope = steepest(mlp.act)
+        self.slope = largest_slope(mlp.act)
         weights = read_head_weights(attend.module, heads, kv_heads, attend.output)
         products = [
             _largest_of_product(weights.value[h // weights.group], weights.output[h])
@@ -131,10 +133,12 @@ class PostNorm:
         roots = _largest_of_pattern(P - P.mean(2, keepdim=True))  # (b, H): √λ of each head
         root, each = roots.amax(1), self.each.to(roots)
         sharp = self.gain * (1 + self.slope * self.wide * self.narrow) * (1 + roots @ each) / sigma
-        return Bounds(sigma, root, bound(self.s, root, P.shape[1], sigma, self.slope), sharp)
+        return Bounds(
+            sigma, root, smoothing_bound(self.s, root, P.shape[1], sigma, self.slope), sharp
+        )
 
 
-def steepest(act: Callable[[Tensor], Tensor]) -> float:
+def largest_slope(act: Callable[[Tensor], Tensor]) -> float:
     """The largest slope of an activation, rounded up to hundredths.
 
     1 of a ReLU, 1.13 of a GELU, 1.1 of a SiLU.

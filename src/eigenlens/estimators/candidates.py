@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import EigenlensError
-from ..names import several, unknown
+from ..names import split_names, unknown_name
 from .adaptive import Cascade, default_ranks
 from .estimator import Estimator, SiteStatistics
 from .exact import Exact
 from .landmarks import Landmarks
 from .matrices import MatrixConditional
-from .rows import MeanOnly, RowConditional, RowLeastSquares
+from .rows import RowConditional, RowLeastSquares, RowMean
 from .subspace import JointSubspace, KeySubspace
 
 ESTIMATORS: dict[str, type[Estimator]] = {
     kind.name: kind
     for kind in (
-        MeanOnly,
+        RowMean,
         RowLeastSquares,
         RowConditional,
         MatrixConditional,
@@ -48,7 +48,7 @@ def static_candidates(names: Iterable[str], budgets: Sequence[float], seed: int)
     """The estimators whose cost is known before an input is seen, at each budget."""
     found = []
     for name in names:
-        if name in {MeanOnly.name, Exact.name}:
+        if name in {RowMean.name, Exact.name}:
             found.append(Candidate(name, None, ESTIMATORS[name].fit))
         elif name != Cascade.name:
             found += [
@@ -97,11 +97,11 @@ def chosen_names(given: str | Sequence[str] | None) -> list[str]:
     """The estimators asked for, all of them by default."""
     if given is None:
         return list(ESTIMATORS)
-    if not (names := several(given)):
+    if not (names := split_names(given)):
         raise EigenlensError(
             f"no estimator is left to choose from; there are {', '.join(ESTIMATORS)}"
         )
     for name in names:
         if name not in ESTIMATORS:
-            raise unknown("estimator", name, ESTIMATORS)
+            raise unknown_name("estimator", name, ESTIMATORS)
     return names

@@ -40,7 +40,7 @@ def column_scores(call: AttentionCall, keys: Tensor) -> Tensor:
     Cost: T·m·D a head and input.
     """
     products = call.scaled_q @ chosen_keys(call, keys).transpose(2, 3)
-    return _shaped(call, products, lambda x: along(x, keys, 3, call.heads))
+    return _shaped(call, products, lambda x: gather_along(x, keys, 3, call.heads))
 
 
 def row_scores(call: AttentionCall, queries: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def row_scores(call: AttentionCall, queries: Tensor) -> Tensor:
     Cost: S·m·D a head and input.
     """
     products = chosen_queries(call, queries) @ call.keys.transpose(2, 3)
-    return _shaped(call, products, lambda x: along(x, queries, 2, call.heads))
+    return _shaped(call, products, lambda x: gather_along(x, queries, 2, call.heads))
 
 
 def pair_scores(call: AttentionCall, pairs: Tensor) -> Tensor:
@@ -63,12 +63,12 @@ def pair_scores(call: AttentionCall, pairs: Tensor) -> Tensor:
 
     def taken(x: Tensor) -> Tensor:
         wide = x.expand(*x.shape[:-2], call.q.shape[2], S).flatten(-2)[..., None, :]  # (…, 1, T·S)
-        return along(wide, pairs, 3, call.heads)
+        return gather_along(wide, pairs, 3, call.heads)
 
     return _shaped(call, products, taken)[:, :, 0]
 
 
-def along(x: Tensor, index: Tensor, dim: int, heads: int) -> Tensor:
+def gather_along(x: Tensor, index: Tensor, dim: int, heads: int) -> Tensor:
     """What `x` holds at `index (…, H, m)` of dimension 2 or 3: (b, H, …).
 
     `x` is broadcastable to (B, H, T, S).

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from ..captures import AttentionCall
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 from .columns import chosen_keys, chosen_queries
 from .estimator import Cost, Estimate, Estimator, SiteStatistics
 from .row_model import chosen_number, row_model
-from .selection import RULES, Rule, ranked, uniform
+from .selection import RULES, Rule, middles, rank_keys
 
 RCOND = 0.03
 """Singular values below this share of the largest are dropped.
@@ -56,12 +56,12 @@ class Landmarks(Estimator):
         n = statistics.keys
         m = chosen_number(min(n, statistics.queries), landmarks, share, "landmarks")
         if rule not in RULES:
-            raise unknown("selection rule", rule, RULES)
+            raise unknown_name("selection rule", rule, RULES)
         if rule in {"uniform", "random"}:
             order = torch.arange(n).expand(statistics.heads, n)
         else:
             model = row_model(statistics)
-            order = model.by_head(ranked(rule, model.covariance, n, seed))
+            order = model.by_head(rank_keys(rule, model.covariance, n, seed))
         settings: dict[str, Any] = {"landmarks": m, "rule": rule}
         given = {"seed": (seed, 0), "rcond": (rcond, RCOND)}
         settings |= {name: value for name, (value, default) in given.items() if value != default}
@@ -108,7 +108,7 @@ class Landmarks(Estimator):
                 torch.rand(tokens.shape[2], generator=rng).to(tokens.device).expand(tokens.shape)
             )
             return priority.masked_fill(~tokens, 2).topk(m, 2, largest=False).indices.sort(2).values
-        places = torch.stack([uniform(int(n), m) for n in number.flatten().tolist()]).view(
+        places = torch.stack([middles(int(n), m) for n in number.flatten().tolist()]).view(
             *number.shape, m
         )
         position = (

@@ -15,7 +15,7 @@ from .columns import pair_scores
 from .estimator import Cost, Estimate, Estimator, MatrixModel, SiteStatistics
 from .row_model import chosen_number
 from .selection import Rule
-from .selection import pairs as choose
+from .selection import select_pairs as choose
 
 FLOOR = 1e-3
 

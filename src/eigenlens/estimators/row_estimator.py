@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..captures import AttentionCall
 from ..errors import EigenlensError
-from .columns import along, column_scores, row_scores
+from .columns import column_scores, gather_along, row_scores
 from .estimator import Cost, Estimate, Estimator
 
 
@@ -49,14 +49,14 @@ class RowEstimator(Estimator):
         valid = call.valid()
         self._check_valid(call, valid, m)
         here = keys.clamp_max(S - 1)  # a shorter input lacks the keys beyond its end
-        available = (along(valid, here, 3, H) & (keys < S)[:, None]).expand(B, H, T, m)
+        available = (gather_along(valid, here, 3, H) & (keys < S)[:, None]).expand(B, H, T, m)
         columns = column_scores(call, here)  # (B, H, T, m)
-        residual = (columns - along(mean, here, 3, H)).masked_fill(~available, 0)
+        residual = (columns - gather_along(mean, here, 3, H)).masked_fill(~available, 0)
         c = self._coefficients(residual, available)
         scores = mean + c @ basis[:, :S].to(c.dtype).transpose(1, 2)  # (B, H, T, S)
 
-        scores = put(scores, columns, keys, available)
-        computed = put(
+        scores = fill_columns(scores, columns, keys, available)
+        computed = fill_columns(
             torch.zeros(B, H, T, S, dtype=torch.bool, device=keys.device),
             available,
             keys,
@@ -119,7 +119,7 @@ def fitting_mean(estimator: Estimator, call: AttentionCall) -> Tensor:
     return mean[:, :T, :S]
 
 
-def put(matrix: Tensor, values: Tensor, keys: Tensor, available: Tensor) -> Tensor:
+def fill_columns(matrix: Tensor, values: Tensor, keys: Tensor, available: Tensor) -> Tensor:
     """`matrix (B, H, T, S)` with `values (B, H, T, m)` in the columns `keys (H, m)`.
 
     Only where they are available.
@@ -130,7 +130,7 @@ def put(matrix: Tensor, values: Tensor, keys: Tensor, available: Tensor) -> Tens
     return wide.scatter_(3, torch.where(available, keys[:, None], S), values)[..., :S]
 
 
-def patterns(available: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+def distinct_key_sets(available: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
     """The distinct sets of keys that rows see: head, the set (m,) and its rows (B, T).
 
     For `available (B, H, T, m)`.

@@ -12,10 +12,10 @@ from torch import Tensor
 from ..captures import AttentionCall
 from ..stats import RowSums
 from .estimator import Cost, Estimate, Estimator, SiteStatistics, static_estimate
-from .row_estimator import RowEstimator, fitting_mean, patterns
+from .row_estimator import RowEstimator, distinct_key_sets, fitting_mean
 from .row_model import Mean, RowModel, chosen_number, covariance_about, expected_error, row_model
 from .selection import Rule
-from .selection import keys as choose
+from .selection import select_keys as choose
 
 RIDGE = 1e-4
 CUT = 0.5
@@ -78,7 +78,7 @@ class RowConditional(RowEstimator):
             return (residual @ inverse.transpose(1, 2)).masked_fill(~available, 0)
         L = self.tensors["factor"].to(residual.device)
         found = torch.zeros_like(residual, dtype=L.dtype)
-        for head, seen, rows in patterns(available):
+        for head, seen, rows in distinct_key_sets(available):
             some = seen.nonzero()[:, 0]
             inner = (L[head] @ L[head].T)[some][:, some]
             z = torch.cholesky_solve(
@@ -149,7 +149,7 @@ class RowLeastSquares(RowEstimator):
         if bool(available.all()):
             return residual @ _steady_inverse(basis, n).transpose(1, 2).to(residual.dtype)
         found = torch.zeros_like(residual)
-        for head, seen, rows in patterns(available):
+        for head, seen, rows in distinct_key_sets(available):
             r = -(-int(rank[head]) * int(seen.sum()) // m)
             inverse = _steady_inverse(basis[head, seen, :r], n).to(residual.dtype)  # (r, a)
             c = residual[:, head][rows][:, seen] @ inverse.T
@@ -157,7 +157,7 @@ class RowLeastSquares(RowEstimator):
         return found
 
 
-class MeanOnly(Estimator):
+class RowMean(Estimator):
     """The mean of the study, whatever the input: the floor of every estimator. It costs nothing."""
 
     name = "mean"

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 
 Rule = Literal["uniform", "random", "pivoted-cholesky", "a-optimal", "q-deim"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -34,7 +34,7 @@ NOTHING = 1e-12
 """Variance at or below this share of the largest one is rounding."""
 
 
-def uniform(n: int, m: int) -> Tensor:
+def middles(n: int, m: int) -> Tensor:
     """The middles of m equal parts of 0..n-1, (m,)."""
     _check(m, n)
     return ((torch.arange(m, dtype=torch.float64) + 0.5) * n / m).floor().long()
@@ -71,17 +71,17 @@ def q_deim(U: Tensor, m: int) -> Tensor:
     return _pivoted_qr(U, m).sort(-1).values
 
 
-def keys(
+def select_keys(
     rule: Rule, covariance: Tensor, m: int, seed: int = 0, noise: float | Tensor = 0.0
 ) -> Tensor:
     """m keys of every head by a rule: covariance of rows (H, n, n) → (H, m), sorted."""
-    return ranked(rule, covariance, m, seed, noise).sort(-1).values
+    return rank_keys(rule, covariance, m, seed, noise).sort(-1).values
 
 
-def ranked(
+def rank_keys(
     rule: Rule, covariance: Tensor, m: int, seed: int = 0, noise: float | Tensor = 0.0
 ) -> Tensor:
-    """`keys` in the order in which they are chosen, (H, m).
+    """`select_keys` in the order in which they are chosen, (H, m).
 
     Evenly spaced ones stay in their own order.
     """
@@ -92,7 +92,7 @@ def ranked(
         return torch.linalg.eigh(covariance.double())[1].flip(-1)[..., :m]
 
     ways: dict[Rule, Callable[[], Tensor]] = {
-        "uniform": lambda: uniform(n, m).expand(*heads, m),
+        "uniform": lambda: middles(n, m).expand(*heads, m),
         "random": lambda: _shuffled(n, m, seed).expand(*heads, m),
         "pivoted-cholesky": lambda: _pivots(covariance, m),
         "a-optimal": lambda: _falls(covariance, m, noise),
@@ -101,7 +101,7 @@ def ranked(
     return _by(rule, ways)()
 
 
-def pairs(
+def select_pairs(
     rule: Rule, F: Tensor, psi: Tensor, m: int, seed: int = 0, growth: float = GROWTH
 ) -> Tensor:
     """m pairs of every head in the model `F Fᵀ + diag ψ`: F (…, N, r), ψ (…, N) → (…, m), sorted.
@@ -122,7 +122,7 @@ def pairs(
     _check(m, N, "pairs")
     heads = F.shape[:-2]
     ways: dict[Rule, Callable[[], Tensor]] = {
-        "uniform": lambda: uniform(N, m).expand(*heads, m),
+        "uniform": lambda: middles(N, m).expand(*heads, m),
         "random": lambda: _shuffled(N, m, seed).expand(*heads, m),
         "pivoted-cholesky": lambda: _greedy_pairs(F, psi, m, growth, by_variance=True),
         "a-optimal": lambda: _greedy_pairs(F, psi, m, growth, by_variance=False),
@@ -133,7 +133,7 @@ def pairs(
 
 def _by(rule: Rule, ways: dict[Rule, Callable[[], Tensor]]) -> Callable[[], Tensor]:
     if rule not in ways:
-        raise unknown("selection rule", rule, RULES)
+        raise unknown_name("selection rule", rule, RULES)
     return ways[rule]
 
 

@@ -12,7 +12,15 @@ from torch import Tensor
 
 from .observed import Observed
 from .propagation import mean_positive
-from .steps import Step, read_weights, readers, sizes, source_name, source_stream, steps_of
+from .steps import (
+    Step,
+    read_streams,
+    read_weights,
+    source_name,
+    source_stream,
+    steps_of,
+    stream_sizes,
+)
 
 
 def attention(observed: Observed) -> Tensor:
@@ -44,7 +52,7 @@ def rollout(observed: Observed) -> Tensor:
     A cross-attention mixes in half of the source's rollout.
     """
     steps = steps_of(observed)
-    reads, length = read_weights(observed, steps), sizes(steps)
+    reads, length = read_weights(observed, steps), stream_sizes(steps)
     like = steps[0].weights
     F = {
         (name, name): torch.eye(T, dtype=like.dtype, device=like.device).expand(len(like), T, T)
@@ -85,7 +93,9 @@ def _last(observed: Observed) -> tuple[Step, Tensor]:
     steps = steps_of(observed)
     source, weights = source_name(steps), read_weights(observed, steps)
     step = next(
-        step for step in reversed(steps) if step.keys == source and step.queries in readers(steps)
+        step
+        for step in reversed(steps)
+        if step.keys == source and step.queries in read_streams(steps)
     )
     w = weights[step.queries]
     return step, w / w.sum(1, keepdim=True).clamp_min(torch.finfo(w.dtype).tiny)
@@ -100,8 +110,12 @@ def _seen(observed: Observed, like: Tensor) -> Tensor:
     """Source tokens that are no padding, (B, S)."""
     steps = steps_of(observed)
     name = source_name(steps)
-    stream = observed.streams[0] if len(sizes(steps)) == 1 else observed.stream(name)
-    return like.new_ones(len(like), sizes(steps)[name]) if stream is None else stream.valid.to(like)
+    stream = observed.streams[0] if len(stream_sizes(steps)) == 1 else observed.stream(name)
+    return (
+        like.new_ones(len(like), stream_sizes(steps)[name])
+        if stream is None
+        else stream.valid.to(like)
+    )
 
 
 def _masked(observed: Observed, scores: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ def check_explanation(found: Explanation) -> None:
             "positive",
             "negative",
         ):
-            raise ValueError(f"the deletion curve of {curve['method']} is not whole")
+            raise ValueError(f"the deletion curve of {curve['method']} is not complete")
     _numbers([found.stored["score"], *(x for scores in found.scores.values() for x in scores)])
     _numbers([found.stored.get(name) or 0 for name in ("length", "inputs", "seconds")])
     for size in found.stored.get("grid") or []:

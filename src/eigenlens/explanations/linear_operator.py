@@ -80,7 +80,7 @@ class Operator:
         """`Tᵀ·u`, (…, B, n, d) → the same: `⟨u, T x⟩ = ⟨Tᵀu, x⟩`."""
         return self.stack.adjoint(self._fits(u))
 
-    def whole(self, most: int = 2**22) -> Tensor:
+    def full_tensor(self, most: int = 2**22) -> Tensor:
         """T itself, (B, n, d, n, d): output token, its channel, input token, its channel.
 
         Refused beyond `most` numbers.
@@ -90,7 +90,7 @@ class Operator:
         if size > most:
             megabytes = size * self.inputs.element_size() / 1e6
             raise EigenlensError(
-                f"the whole tensor of {B} × ({n} tokens · {d} channels)² has {size:,} numbers"
+                f"the full tensor of {B} × ({n} tokens · {d} channels)² has {size:,} numbers"
                 f" ({megabytes:,.0f} MB), more than {most:,}; take rows with adjoint and columns"
                 f" with apply, or allow it with most={size}"
             )

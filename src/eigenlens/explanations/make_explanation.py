@@ -13,7 +13,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from ..captures.borrowed import borrowed
+from ..captures.borrowed import evaluation_mode
 from ..data.encode import encode
 from ..data.inputs import Batch
 from ..data.needs import check_named
@@ -22,7 +22,7 @@ from ..display import numbered
 from ..errors import EigenlensError
 from ..extras import needs
 from ..models.load import Model, load
-from ..names import several, unknown
+from ..names import split_names, unknown_name
 from ..passes.facts import made_now
 from ..run.files import disk_errors
 from ..run.progress import Progress, silent
@@ -30,7 +30,7 @@ from ..run.result_folder import check_output_dir
 from .deletion import Deletion, deletion_curves
 from .memory import check_memory, memory_of
 from .methods import METHODS, attribute
-from .removal import special
+from .removal import special_positions
 from .result import Explanation
 from .target import Target, target_of
 
@@ -156,7 +156,7 @@ def explain(
     check_named([model])
     loaded = load(model, device=device, tokenizer=tokenizer)
     found: list[Explanation] = []
-    with borrowed(loaded.module, device):
+    with evaluation_mode(loaded.module, device):
         for begin in range(0, max(len(texts), 1), TOGETHER):
             progress("texts", begin, len(texts))
             some = slice(begin, begin + TOGETHER)
@@ -214,9 +214,9 @@ def _clear(folder: Path) -> None:
 def _known(methods: str | Sequence[str] | None) -> list[str] | None:
     if methods is None:
         return None
-    names = several(methods)
+    names = split_names(methods)
     if wrong := [name for name in names if name not in METHODS]:
-        raise unknown("method", wrong[0], METHODS)
+        raise unknown_name("method", wrong[0], METHODS)
     if not names:
         raise EigenlensError(f"no method was named; there are {', '.join(METHODS)}")
     return names
@@ -256,7 +256,7 @@ def _explained(
     _finite({"the target": value, **scores})
     length = next(iter(scores.values())).shape[1]
     words, grid = token_texts(model, batch, "encoder", length), _grid(model, batch, length)
-    frame = special(model, batch, length)  # (B, T)
+    frame = special_positions(model, batch, length)  # (B, T)
     notes = list(scores.notes)
     curves: list[Deletion] = []
     try:

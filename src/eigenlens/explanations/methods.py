@@ -13,7 +13,7 @@ from ..captures.precision import stays_double
 from ..errors import EigenlensError
 from ..models.forward import forward_of
 from ..models.load import Model
-from ..names import several, unknown
+from ..names import split_names, unknown_name
 from . import baselines
 from .linear_operator import Operator, in_out_of, norms_of, toward
 from .observed import Observed, Stream, observe
@@ -96,9 +96,9 @@ def attribute(
 
     >>> attribute(model, batch, target_of(model, batch))["relevance"].shape      # (B, T)
     """
-    names = list(METHODS) if methods is None else several(methods)
+    names = list(METHODS) if methods is None else split_names(methods)
     if wrong := next((name for name in names if name not in METHODS), None):
-        raise unknown("method", wrong, METHODS)
+        raise unknown_name("method", wrong, METHODS)
     if not names:
         raise EigenlensError(f"no method was named; there are {', '.join(METHODS)}")
     notes, frozen = [], None

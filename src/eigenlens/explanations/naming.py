@@ -11,7 +11,7 @@ from ..models.load import Model
 BY_ID = "an id as id:1234"
 
 
-def whole_number(text: str) -> int | None:
+def parse_integer(text: str) -> int | None:
     """The number that a text is, in plain digits; None of any other text."""
     return int(text) if re.fullmatch(r"-?\d{1,18}", text.strip(), re.ASCII) else None
 
@@ -21,7 +21,7 @@ def token_id(model: Model, target: Any, vocabulary: int) -> int:
     if (
         isinstance(target, str)
         and target.startswith("id:")
-        and (given := whole_number(target[3:])) is not None
+        and (given := parse_integer(target[3:])) is not None
     ):
         target = given
     if isinstance(target, int):
@@ -67,7 +67,7 @@ def class_index(model: Model, target: Any, classes: int) -> int:
         ]
         if found:
             return found[0]
-        if (number := whole_number(target)) is None:
+        if (number := parse_integer(target)) is None:
             known = ", ".join(list(names.values())[:8]) + (", …" if len(names) > 8 else "")
             raise EigenlensError(
                 f"{model.name} has no class {target!r}; it has"

@@ -14,8 +14,8 @@ from ..anatomy.check import never_drops
 from ..captures import AttentionCall, Site, attention_names, block_paths, replace_attention
 from ..errors import EigenlensError
 from ..models.load import Model
-from ..names import unknown
-from .scores import run
+from ..names import unknown_name
+from .scores import run_model
 from .target import Target
 
 
@@ -73,7 +73,7 @@ class Observed:
         """
         stream = self.streams[-1] if stack is None else self.stream(stack)
         if stream is None:
-            raise unknown("stream", stack, (s.stack for s in self.streams), guess=False)
+            raise unknown_name("stream", stack, (s.stack for s in self.streams), guess=False)
         norms = stream.output_gradient.norm(dim=-1) * stream.valid  # (B, T)
         total = norms.sum(1, keepdim=True)
         alike = stream.valid / stream.valid.sum(1, keepdim=True).clamp_min(1)
@@ -104,13 +104,13 @@ def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observ
         name: x.clone() if isinstance(x, Tensor) and x.is_inference() else x
         for name, x in batch.items()
     }
-    watch = _Watch()
+    watch = _StreamWatch()
 
     def attend(call: AttentionCall) -> Tensor:
         return watch.attended(call) @ call.values
 
     with torch.enable_grad(), replace_attention(model.module, attend), watch.watching(model.module):
-        score = target.score(run(model, batch), batch)  # (B,)
+        score = target.score(run_model(model, batch), batch)  # (B,)
         total = score.sum()
     if score.ndim != 1:
         raise EigenlensError(
@@ -157,7 +157,7 @@ class _End:
 
 
 @dataclass
-class _Watch:
+class _StreamWatch:
     """Notes the stream at every module that has parts, and the patterns.
 
     Which modules are blocks is known afterwards.

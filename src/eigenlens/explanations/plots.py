@@ -93,7 +93,7 @@ def _shade() -> alt.Color:
     )
 
 
-def deletion_curves(found: Explanation) -> Any:
+def deletion_chart(found: Explanation) -> Any:
     """The score of the target while tokens are taken away.
 
     A panel for each order, a line for each method.

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .observed import Observed
-from .steps import Step, read_weights, sizes, source_name, steps_of
+from .steps import Step, read_weights, source_name, steps_of, stream_sizes
 
 Maps = dict[tuple[str, str], Tensor]
 """R by streams (s, q), (B, T_s, T_q); a pair that is not there is 0."""
@@ -58,7 +58,7 @@ def normalised(R: Tensor) -> Tensor:
 def propagate(steps: Sequence[Step]) -> Maps:
     """R of all pairs of streams after the attentions `steps`, in the order in which they run."""
     R: Maps = {}
-    for name, T in sizes(steps).items():
+    for name, T in stream_sizes(steps).items():
         like = steps[0].weights
         R[name, name] = torch.eye(T, dtype=like.dtype, device=like.device).expand(len(like), T, T)
     waiting = list(steps)

@@ -84,7 +84,7 @@ class Removal:
                 f"there are {tokens} scores an input, and the tokens are {given}: these must be"
                 " alike"
             )
-        stays = special(model, batch, tokens) if keep is None else keep.bool().cpu()
+        stays = special_positions(model, batch, tokens) if keep is None else keep.bool().cpu()
         read = _read_at(model, target, valid)
         always, free = [], []
         for row in range(B):
@@ -202,7 +202,7 @@ class Removal:
         return torch.tensor(places, device=self.target.position.device)
 
 
-def special(model: Model, batch: Mapping[str, Any], tokens: int) -> Tensor:
+def special_positions(model: Model, batch: Mapping[str, Any], tokens: int) -> Tensor:
     """Tokens of the model's own frame, (B, T) bool.
 
     Special tokens of a text, what stands before the patches of a picture.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable
@@ -82,7 +82,7 @@ class Explanation(ResultViews):
 
     @property
     def unit(self) -> str:
-        """What the score of the target is: `log-probability`, `cosine`, …"""
+        """What the score of the target is, such as `log-probability` or `cosine`."""
         return self.stored["target"]["unit"]
 
     @property
@@ -156,7 +156,7 @@ class Explanation(ResultViews):
 
     def _of(self, method: str) -> list[float]:
         if method not in self.scores:
-            raise unknown("method", method, self.scores)
+            raise unknown_name("method", method, self.scores)
         return self.scores[method]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -273,13 +273,13 @@ class Explanation(ResultViews):
 
         In both orders.
         """
-        from .plots import deletion_curves
+        from .plots import deletion_chart
 
         if not self.deletion:
             raise EigenlensError(
                 "this explanation was made without deletion: there are no curves to draw"
             )
-        return deletion_curves(self)
+        return deletion_chart(self)
 
     def __repr__(self) -> str:
         return (

@@ -24,7 +24,7 @@ OTHER_HEADS = ("ForPreTraining", "ForMultipleChoice")
 """Heads whose logits (B, n) are no classes of the input, whatever n is."""
 
 
-def run(model: Model, batch: Mapping[str, Tensor]) -> Any:
+def run_model(model: Model, batch: Mapping[str, Tensor]) -> Any:
     """What the whole model gives for a batch; an error of its own code in one sentence."""
     try:
         return forward_of(model, with_head=True)(batch)
@@ -60,7 +60,7 @@ def hidden_of(output: Any) -> Tensor:
     return found
 
 
-def understood(model: Model, batch: Mapping[str, Tensor], output: Any) -> Tensor | None:
+def head_logits(model: Model, batch: Mapping[str, Tensor], output: Any) -> Tensor | None:
     """The logits of a head over classes (B, K), tokens' labels (B, T, K) or a vocabulary (B, T, V).
 
     None without a head.
@@ -104,7 +104,7 @@ def class_token(model: Model, batch: Mapping[str, Tensor], hidden: Tensor) -> bo
     return hidden.shape[1] > h * w
 
 
-def pooled(output: Any, batch: Mapping[str, Tensor], first: bool = False) -> Tensor:
+def pool_tokens(output: Any, batch: Mapping[str, Tensor], first: bool = False) -> Tensor:
     """The embedding (B, C): the mean over tokens that are no padding, or the `first` token."""
     hidden = hidden_of(output)
     if hidden.ndim < 3:
@@ -170,7 +170,7 @@ def similarity_score(other: Tensor, first: bool = False) -> Score:
 
     def score(output: Any, batch: Mapping[str, Tensor]) -> Tensor:
         return F.cosine_similarity(
-            pooled(output, batch, first), other.to(hidden_of(output)), dim=-1
+            pool_tokens(output, batch, first), other.to(hidden_of(output)), dim=-1
         )
 
     return score
@@ -180,6 +180,6 @@ def output_score(first: bool = False) -> Score:
     """The squared norm of the embedding."""
 
     def score(output: Any, batch: Mapping[str, Tensor]) -> Tensor:
-        return pooled(output, batch, first).square().sum(-1)
+        return pool_tokens(output, batch, first).square().sum(-1)
 
     return score

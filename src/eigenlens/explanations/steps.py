@@ -68,7 +68,7 @@ def steps_of(observed: Observed) -> list[Step]:
     return steps
 
 
-def sizes(steps: Sequence[Step]) -> dict[str, int]:
+def stream_sizes(steps: Sequence[Step]) -> dict[str, int]:
     """The number of tokens of every stream."""
     found: dict[str, int] = {}
     for step in steps:
@@ -77,7 +77,7 @@ def sizes(steps: Sequence[Step]) -> dict[str, int]:
     return found
 
 
-def readers(steps: Sequence[Step]) -> list[str]:
+def read_streams(steps: Sequence[Step]) -> list[str]:
     """The streams at whose end the target reads.
 
     All but those that only hand their tokens to another stream.
@@ -85,19 +85,19 @@ def readers(steps: Sequence[Step]) -> list[str]:
     given = {step.keys for step in steps if not step.is_self} - {
         step.queries for step in steps if not step.is_self
     }
-    return [name for name in sizes(steps) if name not in given]
+    return [name for name in stream_sizes(steps) if name not in given]
 
 
 def source_name(steps: Sequence[Step]) -> str:
     """The stream whose tokens are explained: the encoder of an encoder-decoder, else the first."""
-    names = list(sizes(steps))
-    return next((name for name in names if name not in readers(steps)), names[0])
+    names = list(stream_sizes(steps))
+    return next((name for name in names if name not in read_streams(steps)), names[0])
 
 
 def source_stream(observed: Observed) -> Stream:
     """The stream whose tokens are explained, where it begins."""
     steps = steps_of(observed)
-    if len(sizes(steps)) == 1:
+    if len(stream_sizes(steps)) == 1:
         return observed.streams[0]
     name = source_name(steps)
     found = observed.stream(name)
@@ -114,7 +114,7 @@ def read_weights(observed: Observed, steps: Sequence[Step]) -> dict[str, Tensor]
 
     They add up to 1 for every input.
     """
-    names, length = readers(steps), sizes(steps)
+    names, length = read_streams(steps), stream_sizes(steps)
     known = {name: stream for name in names if (stream := observed.stream(name)) is not None}
     if not known:
         B = len(observed.score)

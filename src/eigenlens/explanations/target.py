@@ -13,19 +13,19 @@ from ..data.encode import check_text, encode
 from ..errors import EigenlensError
 from ..models.load import Model
 from ..shell import option
-from .naming import class_index, class_text, labels, token_id, token_text, whole_number
+from .naming import class_index, class_text, labels, parse_integer, token_id, token_text
 from .scores import (
     Score,
     class_score,
     class_token,
+    head_logits,
     hidden_of,
     last_token,
     output_score,
-    pooled,
-    run,
+    pool_tokens,
+    run_model,
     similarity_score,
     token_score,
-    understood,
 )
 
 Kind = Literal["token", "class", "similarity", "output"]
@@ -101,8 +101,8 @@ def target_of(
     for part in target if isinstance(target, tuple) else (target,):
         if isinstance(part, str):
             check_text(part, "the target")
-    output = run(model, batch)
-    logits = understood(model, batch, output)
+    output = run_model(model, batch)
+    logits = head_logits(model, batch, output)
     first = logits is None and class_token(model, batch, hidden_of(output))
     if target == "output":
         if against is not None:
@@ -192,7 +192,7 @@ def _token_class(model: Model, batch: Mapping[str, Tensor], logits: Tensor, targ
     masked_lm = model.kind != "module" and getattr(model.config, "vocab_size", None) == K
     if isinstance(target, str) and ":" in target:
         place, _, name = target.partition(":")
-        target = target if (number := whole_number(place)) is None else (number, name)
+        target = target if (number := parse_integer(place)) is None else (number, name)
     if isinstance(target, tuple) and len(target) == 2:
         at, shortest = target[0], int(mask.sum(1).min())
         if not isinstance(at, int) or isinstance(at, bool) or not -shortest <= at < shortest:
@@ -284,7 +284,7 @@ def _similarity(model: Model, inputs: int, against: str | Sequence[str], first: 
     for text in others:
         check_text(text, "the text to compare with")
     batch = encode(model, others)
-    other = pooled(run(model, batch), batch, first).expand(inputs, -1)  # (B, E)
+    other = pool_tokens(run_model(model, batch), batch, first).expand(inputs, -1)  # (B, E)
     names = [
         f"similarity to {text[:40] + '…' * (len(text) > 40)!r}"
         for text in (others if len(others) > 1 else others * inputs)

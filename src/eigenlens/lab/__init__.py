@@ -8,10 +8,10 @@ from .example import EXAMPLE
 from .fusion import Fusion
 from .model import Transformer
 from .nearest import NearestNeighbour
-from .run_file import TASKS, Run
-from .tasks import MaskedBytes, NextBytes, NextTokens, Task, TaskBatch, documents, split
+from .run_file import TASKS, RunFile
+from .tasks import LearningTask, MaskedBytes, NextBytes, NextTokens, TaskBatch, documents, split
 from .toys import Circle, ConvexHull, Memorise, Repeated, Sort, Toy, feed_back
-from .training_loop import Settings, Trained, evaluate, penalty, train
+from .training_loop import Trained, TrainingSettings, evaluate, penalty, train
 from .training_run import TrainingRun, run
 
 __all__ = [
@@ -23,21 +23,21 @@ __all__ = [
     "ConvexHull",
     "Digits",
     "Fusion",
+    "LearningTask",
     "MaskedBytes",
     "Memorise",
     "NearestNeighbour",
     "NextBytes",
     "NextTokens",
     "Repeated",
-    "Run",
-    "Settings",
+    "RunFile",
     "Sort",
     "Switches",
-    "Task",
     "TaskBatch",
     "Toy",
     "Trained",
     "TrainingRun",
+    "TrainingSettings",
     "Transformer",
     "documents",
     "evaluate",

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from ..anatomy.switches import Switches
 from ..errors import EigenlensError
 from ..hints import check_fields
-from ..names import unknown
+from ..names import unknown_name
 from .fusion import FUSIONS
-from .layers import check_mechanisms, gate_of, plain
+from .layers import as_tuples, check_mechanisms, gate_of
 
 SIZES = (
     "vocabulary",
@@ -79,7 +79,7 @@ class Config:
     attention: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mechanism", plain(self.mechanism))
+        object.__setattr__(self, "mechanism", as_tuples(self.mechanism))
         check_fields(self)
         for name in SIZES:
             value = getattr(self, name)
@@ -103,7 +103,7 @@ class Config:
                 " give classes"
             )
         if self.fusion is not None and self.fusion not in FUSIONS:
-            raise unknown("fusion", self.fusion, FUSIONS)
+            raise unknown_name("fusion", self.fusion, FUSIONS)
         if self.gate is not None:
             gate_of(self.gate)
         check_mechanisms(self)

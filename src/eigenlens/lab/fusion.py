@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 
 FUSIONS = ("concat", "max", "gate")
 
@@ -29,7 +29,7 @@ class Fusion(nn.Module):
     def __init__(self, kind: str, layers: int, width: int) -> None:
         super().__init__()
         if kind not in FUSIONS:
-            raise unknown("fusion", kind, FUSIONS)
+            raise unknown_name("fusion", kind, FUSIONS)
         if layers < 1:
             raise EigenlensError(f"a fusion is of one layer or more, not of {layers}")
         self.kind, self.layers = kind, layers

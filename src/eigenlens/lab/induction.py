@@ -9,7 +9,7 @@ normalised, j = 1 … M. The MLP behind it, with its norm, is a kernel over sets
     k(q, l) = Σ_S p_S Π_{h∈S} ⟨v_h(q), v_h(l)⟩,     p_S = c_S² / Σ c²
 
 Layer 2 is one head, `o = Σ_l softmax_l(a · k(L+1, l)) x_l` over the places l > M, whose contexts
-are whole.
+are complete.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def loss_of(o: Tensor, target: Tensor, loss: Loss, epsilon: float = 1e-6) -> Ten
     return -(o.gather(1, target[:, None]) + epsilon).log().mean()
 
 
-def train(
+def train_induction(
     drawn: Drawn,
     start: Start = START,
     *,
@@ -198,7 +198,7 @@ def train(
     return model, rows
 
 
-def half_way(rows: Sequence[dict[str, Any]], name: str) -> int:
+def half_way_epoch(rows: Sequence[dict[str, Any]], name: str) -> int:
     """The first epoch at which a number has made half of its change over the run."""
     first, last = rows[0][name], rows[-1][name]
     return next(

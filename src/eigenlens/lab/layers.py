@@ -93,12 +93,12 @@ def check_mechanisms(config: Config) -> None:
 def gate_of(text: str) -> GateSettings:
     """The gate that `"G1"`, `"G1-head"`, `"G2-shared-silu"` or `"G1-bias=2"` stands for.
 
-    The place comes first (G1 before the output projection, G2 values, G3 keys, G4 queries, G5
+    The position comes first (G1 before the output projection, G2 values, G3 keys, G4 queries, G5
     behind the output projection). Options: `head` one number per head, `shared` one gate for all
     heads, `silu` additive instead of `sigmoid`, `bias=number`.
     """
-    place, *options = re.split(r"-(?=[a-z])", text)
-    chosen: dict[str, Any] = {"position": place}
+    position, *options = re.split(r"-(?=[a-z])", text)
+    chosen: dict[str, Any] = {"position": position}
     for option in options:
         if option in ("head", "element"):
             chosen["per"] = option
@@ -118,14 +118,16 @@ def gate_of(text: str) -> GateSettings:
             raise EigenlensError(
                 f"no option {option!r} of a gate, as in {text!r}; there are {known}"
             )
-    if place not in POSITIONS:
-        raise EigenlensError(f"no gate {text!r}; it begins with its place: {', '.join(POSITIONS)}")
+    if position not in POSITIONS:
+        raise EigenlensError(
+            f"no gate {text!r}; it begins with its position: {', '.join(POSITIONS)}"
+        )
     return GateSettings(**chosen)
 
 
-def plain(value: Any) -> Any:
+def as_tuples(value: Any) -> Any:
     """Lists as tuples, all the way down: what a configuration keeps of what JSON or TOML gave."""
-    return tuple(plain(item) for item in value) if isinstance(value, list | tuple) else value
+    return tuple(as_tuples(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 def _heads(one: Any, heads: int) -> Heads:

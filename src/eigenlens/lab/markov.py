@@ -95,7 +95,7 @@ class Drawn:
         And the last context, (N,).
 
         All that a model which compares contexts and averages over places can know of a sequence.
-        The context of a place l is `Σ_j x_{l−j} d^(window−j)`, and only places with a whole context
+        The context of a place l is `Σ_j x_{l−j} d^(window−j)`, and only places with a full context
         count: there are `L − window`.
         """
         N, d = len(self.tokens), self.source.states

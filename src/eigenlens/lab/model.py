@@ -32,12 +32,14 @@ class Attention(nn.Module):
         self.project = nn.Linear(config.width, sum(self.sizes))
         self.mechanism = mechanism
         self.out = nn.Linear(H * E, config.width)
-        self.place: str | None = None
+        self.gate_position: str | None = None
         self.gate: Gate | None = None
         if config.gate is not None:
             settings = gate_of(config.gate)
-            self.place = settings.position
-            self.gate = Gate(settings, config.width, H, D if self.place in ("G3", "G4") else E)
+            self.gate_position = settings.position
+            self.gate = Gate(
+                settings, config.width, H, D if self.gate_position in ("G3", "G4") else E
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.head_outputs(x)  # (B, H, T, E)
@@ -67,8 +69,8 @@ class Attention(nn.Module):
         )
         return self.gated("G4", x, q), self.gated("G3", x, k), self.gated("G2", x, v)
 
-    def gated(self, place: str, x: Tensor, y: Tensor) -> Tensor:
-        return self.gate(x, y) if self.gate is not None and self.place == place else y
+    def gated(self, position: str, x: Tensor, y: Tensor) -> Tensor:
+        return self.gate(x, y) if self.gate is not None and self.gate_position == position else y
 
     def _terms(self, x: Tensor) -> dict[str, Any]:
         return {

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from ..errors import EigenlensError
-from ..hints import describe, fits
-from ..names import unknown
+from ..hints import describe_type, fits_type
+from ..names import unknown_name
 from .composition import Composition
 from .config import Config
 from .digits import Digits
 from .nearest import NearestNeighbour
-from .tasks import MaskedBytes, NextBytes, NextTokens, Task, Text
+from .tasks import LearningTask, MaskedBytes, NextBytes, NextTokens, Text
 from .toys import Circle, ConvexHull, Memorise, Repeated, Sort
-from .training_loop import Settings
+from .training_loop import TrainingSettings
 
 TASKS: dict[str, type[Any]] = {
     "next-bytes": NextBytes,
@@ -45,22 +45,22 @@ FROM = {"seed": 0, "jitter": 0, "points": 2}
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFile:
     """A training run as a file gives it: sections `[task]`, `[model]`, `[training]`.
 
-    >>> Run.read("run.toml")
-    >>> Run.of({"task": {"name": "sort"}, "model": {"layers": 2}, "training": {"steps": 300}})
+    >>> RunFile.read("run.toml")
+    >>> RunFile.of({"task": {"name": "sort"}, "model": {"layers": 2}, "training": {"steps": 300}})
     """
 
     task: str
     options: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
-    training: Settings = field(default_factory=lambda: Settings(500))
+    training: TrainingSettings = field(default_factory=lambda: TrainingSettings(500))
     seeds: tuple[int, ...] = (0,)
     device: str = "auto"
 
     @classmethod
-    def read(cls, path: str | Path) -> Run:
+    def read(cls, path: str | Path) -> RunFile:
         """A run from a TOML file.
 
         What is wrong with it is said in one sentence that names the key.
@@ -79,7 +79,7 @@ class Run:
             raise EigenlensError(f"{path}: {error}") from error
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Run:
+    def of(cls, content: Mapping[str, Any]) -> RunFile:
         """A run from what the file holds."""
         if not isinstance(content, Mapping):
             raise EigenlensError(
@@ -92,7 +92,7 @@ class Run:
         if "name" not in task:
             raise EigenlensError(f"[task] has no name; there are {', '.join(TASKS)}")
         if (name := task.pop("name")) not in TASKS:
-            raise unknown("task", name, TASKS)
+            raise unknown_name("task", name, TASKS)
         _check("[task]", task, task_keys(name))
         _check_ranges(task)
         if fixed := [key for key in BY_TASK if key in model]:
@@ -111,22 +111,22 @@ class Run:
                 f"[training] seeds is a list of different numbers from 0 on, not {list(seeds)}"
             )
         try:
-            settings = Settings(**training)
+            settings = TrainingSettings(**training)
         except EigenlensError as error:
             raise EigenlensError(f"[training] {error}") from error
         return cls(name, task, model, settings, seeds, device)
 
-    def with_steps(self, steps: int | None) -> Run:
+    def with_steps(self, steps: int | None) -> RunFile:
         """The same run for another number of steps; None is as it is."""
         return (
             self if steps is None else replace(self, training=replace(self.training, steps=steps))
         )
 
-    def build(self) -> Task:
+    def build(self) -> LearningTask:
         """The task, with its data read."""
         kind: Any = TASKS[self.task]
         try:
-            made: Task = (
+            made: LearningTask = (
                 kind.from_data(**self.options) if issubclass(kind, Text) else kind(**self.options)
             )
         except EigenlensError as error:
@@ -154,8 +154,8 @@ class Run:
             if key != "seed" and value is not None
         }
         return {
-            "task": {"name": self.task, **lists(self.options)},
-            "model": lists(self.model),
+            "task": {"name": self.task, **as_lists(self.options)},
+            "model": as_lists(self.model),
             "training": {**settings, "seeds": list(self.seeds), "device": self.device},
         }
 
@@ -190,7 +190,7 @@ def model_keys() -> dict[str, Any]:
 
 
 def training_keys() -> dict[str, Any]:
-    hints = {key: hint for key, hint in get_type_hints(Settings).items() if key != "seed"}
+    hints = {key: hint for key, hint in get_type_hints(TrainingSettings).items() if key != "seed"}
     return {**hints, "seeds": Sequence[int], "device": str}
 
 
@@ -199,8 +199,8 @@ def _check(where: str, content: Mapping[str, Any], keys: Mapping[str, Any]) -> N
         if key not in keys:
             has = ", ".join(keys) or "none"
             raise EigenlensError(f"{where} has no key {key!r}; there are {has}")
-        if not fits(value, keys[key]):
-            raise EigenlensError(f"{where} {key} is {describe(keys[key])}, not {value!r}")
+        if not fits_type(value, keys[key]):
+            raise EigenlensError(f"{where} {key} is {describe_type(keys[key])}, not {value!r}")
         for number in _numbers(value):
             if not -LARGEST <= number <= LARGEST:  # nan is not, either
                 raise EigenlensError(
@@ -227,8 +227,8 @@ def _numbers(value: Any) -> list[float]:
     ]
 
 
-def lists(value: Any) -> Any:
+def as_lists(value: Any) -> Any:
     """As JSON holds it: lists for tuples, all the way down."""
     if isinstance(value, Mapping):
-        return {key: lists(item) for key, item in value.items()}
-    return [lists(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: as_lists(item) for key, item in value.items()}
+    return [as_lists(item) for item in value] if isinstance(value, list | tuple) else value

@@ -40,7 +40,7 @@ class TaskBatch:
         return TaskBatch(self.inputs.to(device), self.targets.to(device))
 
 
-class Task(Protocol):
+class LearningTask(Protocol):
     """Batches to learn from, and those that every model is measured on.
 
     The first depend on nothing but seed and step.

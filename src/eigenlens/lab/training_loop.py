@@ -24,14 +24,14 @@ from ..attention.qk import localisation_penalty
 from ..errors import EigenlensError
 from ..hints import check_fields
 from .model import Transformer
-from .tasks import IGNORED, Task
+from .tasks import IGNORED, LearningTask
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many steps are done, and how many there are."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSettings:
     """AdamW with a linear warm-up and a cosine down to a tenth of `rate`.
 
     Gradients clipped to norm 1.
@@ -113,7 +113,7 @@ class Trained:
 
 
 @torch.no_grad()
-def evaluate(model: Transformer, task: Task) -> tuple[float, float]:
+def evaluate(model: Transformer, task: LearningTask) -> tuple[float, float]:
     """Held-out loss in nats per place that is asked for, and the share of them that are right.
 
     Where vectors are asked for the loss is the mean squared error of a number, and no share is
@@ -133,8 +133,8 @@ def evaluate(model: Transformer, task: Task) -> tuple[float, float]:
 
 def train(
     model: Transformer,
-    task: Task,
-    settings: Settings,
+    task: LearningTask,
+    settings: TrainingSettings,
     *,
     progress: Progress | None = None,
     label: str = "training",
@@ -149,14 +149,14 @@ def train(
     ----------
     model : Transformer
         The model.
-    task : Task
+    task : LearningTask
         The task, which draws batches and measures held-out loss.
-    settings : Settings
+    settings : TrainingSettings
         Steps, batch size, learning rate and so on.
     progress : callable, optional
         Called with `(what, done, total)` during the training. Default: silent.
     label : str, default "training"
-        What `progress` is told.
+        The label that `progress` gets.
     before : callable, optional
         `before(step)` is called before each step, so that a mechanism can be refitted. Default:
         none.
@@ -180,7 +180,7 @@ def train(
 
     Examples
     --------
-    >>> train(Transformer(config), Sort(), Settings(steps=200)).rows()[-1]
+    >>> train(Transformer(config), Sort(), TrainingSettings(steps=200)).rows()[-1]
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.AdamW(
@@ -258,12 +258,12 @@ def _save(
     path: Path,
     model: Transformer,
     optimiser: torch.optim.Optimizer,
-    settings: Settings,
+    settings: TrainingSettings,
     step: int,
     seconds: float,
     curve: list[Point],
 ) -> None:
-    """Weights, optimiser and curve in one file, which is whole or absent."""
+    """Weights, optimiser and curve in one file, which is complete or absent."""
     tensors = {f"model/{name}": x.contiguous() for name, x in model.state_dict().items()}
     for index, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser/{index}/{name}": x.contiguous() for name, x in state.items()}
@@ -283,7 +283,7 @@ def _save(
 
 
 def _resume(
-    path: Path, model: Transformer, optimiser: torch.optim.Optimizer, settings: Settings
+    path: Path, model: Transformer, optimiser: torch.optim.Optimizer, settings: TrainingSettings
 ) -> tuple[int, float, list[Point]]:
     try:
         with safe_open(path, "pt") as file:

@@ -1,4 +1,4 @@
-"""A training run in a folder: every seed trained, its weights kept, the whole as one result."""
+"""A training run in a folder: every seed trained, its weights kept, all as one result."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ..run.result import ResultViews, TitledTable, copy_files
 from ..shell import command
 from .config import Config
 from .model import Transformer
-from .run_file import Run, lists
-from .tasks import Task
+from .run_file import RunFile, as_lists
+from .tasks import LearningTask
 from .training_loop import train
 
 FACTS = {"run", "config", "versions", "weights", "multiply_adds", "seeds"}
@@ -68,9 +68,9 @@ class TrainingRun(ResultViews):
         return cls(_with_names_of_today(facts), Path(folder))
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RunFile:
         """What was asked for."""
-        return Run.of(self.stored["run"])
+        return RunFile.of(self.stored["run"])
 
     @property
     def config(self) -> Config:
@@ -95,7 +95,7 @@ class TrainingRun(ResultViews):
         return ()
 
     def model(self, seed: int | None = None) -> Transformer:
-        """The trained model of a seed, the first one unless told; ready to be asked, on the CPU."""
+        """The trained model of a seed, the first one by default; ready to be asked, on the CPU."""
         seeds = [one["seed"] for one in self.stored["seeds"]]
         seed = seeds[0] if seed is None else seed
         if seed not in seeds:
@@ -188,7 +188,7 @@ class TrainingRun(ResultViews):
 
 
 def run(
-    config: Run | Mapping[str, Any] | str | Path,
+    config: RunFile | Mapping[str, Any] | str | Path,
     output_dir: str | Path,
     *,
     steps: int | None = None,
@@ -203,8 +203,8 @@ def run(
 
     Parameters
     ----------
-    config : Run, mapping, str or Path
-        What is trained: a `Run`, the content of its file, or the file (TOML).
+    config : RunFile, mapping, str or Path
+        What is trained: a `RunFile`, the content of its file, or the file (TOML).
     output_dir : str or Path
         The folder of the run.
     steps : int, optional
@@ -234,10 +234,10 @@ def run(
     """
     asked = (
         config
-        if isinstance(config, Run)
-        else Run.of(config)
+        if isinstance(config, RunFile)
+        else RunFile.of(config)
         if isinstance(config, Mapping)
-        else Run.read(config)
+        else RunFile.read(config)
     ).with_steps(steps)
     task = asked.build()
     shape = asked.config(task)
@@ -254,7 +254,7 @@ def run(
         model = _fresh(shape, asked.seeds[0])
         facts = {
             "run": asked.record(),
-            "config": lists(asdict(shape)),
+            "config": as_lists(asdict(shape)),
             "versions": versions(),
             "weights": sum(p.numel() for p in model.parameters()),
             "multiply_adds": model.cost(task.length),
@@ -265,8 +265,8 @@ def run(
 
 
 def _one_seed(
-    asked: Run,
-    task: Task,
+    asked: RunFile,
+    task: LearningTask,
     config: Config,
     seed: int,
     parts: Parts,

@@ -19,7 +19,7 @@ from typing import Literal
 from eigenlens.errors import EigenlensError
 from eigenlens.extras import needs
 from eigenlens.models.fetch import Source, cache_folder, fetch
-from eigenlens.names import unknown
+from eigenlens.names import unknown_name
 
 log = logging.getLogger(__name__)
 
@@ -188,8 +188,8 @@ MODELS: dict[str, Entry] = {
 DEFAULT_MODEL = "minilm"
 
 
-def installed(name: str) -> bool:
-    """Whether the model is converted in the cache already, so that `folder` needs no network."""
+def is_converted(name: str) -> bool:
+    """Whether the model is in the cache already, so that `model_folder` needs no network."""
     entry = _entry(name)
     try:
         marker = json.loads((_home(name) / MARKER).read_text(encoding="utf-8"))
@@ -198,15 +198,15 @@ def installed(name: str) -> bool:
         return False
 
 
-def folder(name: str) -> Path:
+def model_folder(name: str) -> Path:
     """The model's transformers folder; the first call fetches and converts it."""
     entry, home = _entry(name), _home(name)
-    if installed(name):
+    if is_converted(name):
         return home
     needs(*entry.libraries, what=f"converting {name}")
     with _lock(home.with_name(f".{name}.lock")):
         # Another process may have converted it while this one waited.
-        if not installed(name):
+        if not is_converted(name):
             _convert(entry, fetch(entry.source), home)
     return home
 
@@ -261,7 +261,7 @@ def _check_loads(entry: Entry, path: Path) -> None:
 
 def _entry(name: str) -> Entry:
     if name not in MODELS:
-        raise unknown("catalogue model", name, MODELS)
+        raise unknown_name("catalogue model", name, MODELS)
     return MODELS[name]
 
 
@@ -285,7 +285,7 @@ def _lock(path: Path) -> Iterator[None]:
         try:
             import fcntl
         except ImportError:
-            # not a POSIX system: two conversions at once waste work, but both renames are whole
+            # not a POSIX system: two conversions at once waste work, but each rename is atomic
             yield
             return
         fcntl.flock(file, fcntl.LOCK_EX)

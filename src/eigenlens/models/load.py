@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from ..errors import EigenlensError, first_line
-from ..names import near
+from ..names import did_you_mean
 from . import catalogue
 from .device import device_named
 from .model_folder import check_folder
@@ -161,7 +161,7 @@ def _from_place(name: str) -> Model:
 
     folder: str | Path
     if name in catalogue.MODELS:
-        folder, source = catalogue.folder(name), "catalogue"
+        folder, source = catalogue.model_folder(name), "catalogue"
     elif Path(name).is_dir():
         folder, source = Path(name), "folder"
         check_folder(folder)
@@ -172,7 +172,7 @@ def _from_place(name: str) -> Model:
     elif re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         folder, source = name, "hub"
     else:
-        hint = near(name, catalogue.MODELS)
+        hint = did_you_mean(name, catalogue.MODELS)
         raise EigenlensError(
             f"no such model: {name!r}{hint} is no catalogue name, no folder and no hub id"
         )
@@ -218,8 +218,8 @@ def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:
         if isinstance(folder, str):
             known = ", ".join(catalogue.MODELS)
             raise EigenlensError(
-                f"no such model: {name!r}{near(name, catalogue.MODELS)} is no folder, not in the"
-                f" catalogue ({known}), and could not be had from the hub"
+                f"no such model: {name!r}{did_you_mean(name, catalogue.MODELS)} is no folder, not"
+                f" in the catalogue ({known}), and could not be downloaded from the hub"
             ) from error
         raise EigenlensError(f"the config of {name} cannot be read: {first_line(error)}") from error
     return config

@@ -10,7 +10,7 @@ Every folder has the same files, so that whoever has read one knows where to loo
 
 from __future__ import annotations
 
-from ..names import unknown
+from ..names import unknown_name
 from . import (
     convex_duality,
     doubly_normalised,
@@ -61,7 +61,7 @@ PAPERS: dict[str, Paper] = {
 def find_paper(name: str) -> Paper:
     """The paper of that name; an error lists the names there are."""
     if name not in PAPERS:
-        raise unknown("paper", name, PAPERS)
+        raise unknown_name("paper", name, PAPERS)
     return PAPERS[name]
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable, without_columns
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import MEASURED, Table, check_schema
+from ..run.schema import MEASURED, TableSchema, check_schema
 
 Tables = Mapping[str, Sequence[dict[str, Any]]]
 """What was measured: lists of rows by name."""
@@ -32,7 +32,7 @@ SCHEMA = {
             "note": str,
         }
     ],
-    "tables": Table([dict]),
+    "tables": TableSchema([dict]),
     "notes": [str],
     "settings": dict,
     "shown": [[str]],
@@ -59,7 +59,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         if self.verdict not in get_args(Verdict):
-            raise unknown("verdict", self.verdict, get_args(Verdict))
+            raise unknown_name("verdict", self.verdict, get_args(Verdict))
 
     def record(self) -> dict[str, Any]:
         return {**asdict(self), "interval": None if self.interval is None else list(self.interval)}

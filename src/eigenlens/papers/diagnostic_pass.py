@@ -22,7 +22,7 @@ from ..models.forward import forward_of
 from ..models.load import Model, load
 from ..passes.model_ref import ModelRef
 from ..passes.shards import ShardBatches, to_device
-from ..run.engine import Local, choose, use_engine
+from ..run.engine import Local, choose_engine, use_engine
 from ..run.run_all import describe_failures, run_all
 from ..run.shards import Shard, Tick
 from ..stats import State
@@ -43,7 +43,7 @@ def find_sites(model: Model, run: Callable[[], Any]) -> StudiedModel:
     return StudiedModel(model, sites)
 
 
-def start(diagnostic: Diagnostic, studied: StudiedModel) -> None:
+def start_diagnostic(diagnostic: Diagnostic, studied: StudiedModel) -> None:
     """Prepare a diagnostic for a model; an `EigenlensError` if it does not apply to that model."""
     if why := diagnostic.begin(studied):
         raise EigenlensError(f"{studied.model.name}: {why}")
@@ -57,7 +57,7 @@ class AllInputsRunner(DiagnosticRunner):
 
     def __init__(self, studied: StudiedModel, diagnostic: Diagnostic) -> None:
         super().__init__(studied, {}, 1)
-        start(diagnostic, studied)
+        start_diagnostic(diagnostic, studied)
         self.diagnostics = {diagnostic.name: diagnostic}
 
     def _sampled(self, size: int) -> list[int]:
@@ -177,7 +177,7 @@ class DiagnosticPass:
             size = len(next(iter(batch.values())))
             shards.append(Shard(first, size, (), partial(ShardBatches, first, (batch,))))
             first += size
-        with use_engine(Local() if model_ref.place is None else choose()) as engine:
+        with use_engine(Local() if model_ref.place is None else choose_engine()) as engine:
             job = DiagnosticJob(
                 model_ref,
                 engine.threads,

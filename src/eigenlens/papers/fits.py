@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 
-def exponent(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> float:
+def power_law_exponent(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> float:
     """The exponent p of `y ~ xᵖ`, the slope of `ln y` in `ln x` by least squares.
 
     NaN for fewer than two rows.
 
-    >>> round(exponent([{"n": 1, "t": 3}, {"n": 2, "t": 12}], "n", "t"), 9)
+    >>> round(power_law_exponent([{"n": 1, "t": 3}, {"n": 2, "t": 12}], "n", "t"), 9)
     2.0
     """
     if len(rows) < 2:
@@ -43,8 +43,10 @@ def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float:
 def rank_correlation_interval(
     left: Sequence[float], right: Sequence[float], draws: int = 2000
 ) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the rank correlation, over `draws` samples of pairs with
-    replacement; samples in which one side is constant are left out.
+    """The 95 % bootstrap interval of the rank correlation.
+
+    It is taken over `draws` samples of pairs with replacement; samples in which one side is
+    constant are left out.
     """
     generator = np.random.default_rng(0)
     a, b = np.asarray(left), np.asarray(right)

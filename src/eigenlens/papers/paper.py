@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data.needs import check_named, read_by
+from ..data.needs import check_named, names_of_scale
 from ..errors import EigenlensError
 from ..run.parts import Make, Parts
 from ..run.progress import Here, Progress, silent
@@ -18,8 +18,7 @@ MINIATURE = "this is a miniature; verdicts of the full run can differ"
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: how large the full and the quick run are, what is measured, what it says of the
-    claims, and its pictures.
+    """A paper: its scales, what is measured, what that says of the claims, and its pictures.
 
     `measure(scale, parts, seed, progress)` gives the tables: lists of rows by name. What takes long
     it makes as a part, which a run with `resume` finds again; what a reader of this one run has to
@@ -39,7 +38,7 @@ class Paper:
     charts: Callable[[Tables], dict[str, Any]]
     shown: Sequence[Sequence[str]] = ()
     notes: tuple[str, ...] = ()
-    reads: Callable[[Any], Sequence[str]] = read_by
+    reads: Callable[[Any], Sequence[str]] = names_of_scale
 
     def check(self, quick: bool) -> None:
         """Refuse a run whose models and data need libraries that are not here."""
@@ -83,7 +82,7 @@ class Paper:
         return done
 
 
-def of_models(
+def parts_by_model(
     parts: Parts, makes: Mapping[str, Make], progress: Progress, folder: str = "models"
 ) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """The part of each model, by name, and a row for each model that has none, with the reason.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..data.inputs import Inputs
-from ..run.shards import Shard, cut
+from ..run.shards import Shard, cut_at_documents
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def make_shards(
 
     A shard is numbered by the place of its first input; `first` is that of the first of all.
     """
-    return _shards(inputs, chosen, cut(inputs.documents[chosen], size), batch, first)
+    return _shards(inputs, chosen, cut_at_documents(inputs.documents[chosen], size), batch, first)
 
 
 def singles(inputs: Inputs, chosen: np.ndarray) -> list[Shard]:

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from ..attention.block_selection import BlockSettings
-from ..attention.blocks import exact
+from ..attention.blocks import dense_attention
 from ..captures import AttentionCall, Site
-from ..captures.borrowed import borrowed
+from ..captures.borrowed import evaluation_mode
 from ..data.inputs import Request, prepare
 from ..data.split import FIT
 from ..errors import EigenlensError
@@ -68,7 +68,7 @@ def make_block_plan(
     stored = opened.request
     with (
         tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
-        borrowed(loaded.module, device),
+        evaluation_mode(loaded.module, device),
     ):
         names = names_of(stored, data, loaded, Path(scratch))
         request = Request(names, max_length, 2 * max(max_inputs, 2), 0.5, stored.seed, False)
@@ -169,7 +169,7 @@ def block_errors(call: AttentionCall, blocks: BlockPlan) -> dict[str, torch.Tens
     No error and all of the work where the model attends as before.
     """
     output = blocks.attend(call)
-    true = exact(call.q, call.k, call.v, call.scale)
+    true = dense_attention(call.q, call.k, call.v, call.scale)
     squares = true.double().square().sum((0, 2, 3))
     squared = (
         torch.zeros_like(squares)

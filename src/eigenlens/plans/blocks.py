@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.block_selection import BlockSettings, attended_pairs, block_mass, select
-from ..attention.blocks import block_attention, exact, plain, work_shares
+from ..attention.blocks import block_attention, dense_attention, gathered_attention, work_shares
 from ..captures import AttentionCall, Site, replace_attention
 from ..errors import EigenlensError
 from .choose import on_hull
@@ -125,14 +125,14 @@ def measure(
         (x[:, :, :whole].contiguous() for x in (call.k, call.v)),
     )
     (B, H, T, _), G = q.shape, k.shape[1]
-    true = exact(q, k, v, call.scale)
+    true = dense_attention(q, k, v, call.scale)
     uniform = replace(base, thresholds=(1.0,) * G)
     mass = block_mass(q, k, uniform, call.scale)
     errors, pairs = [], []
     for threshold in ladder:
         settings = replace(base, thresholds=(threshold,) * G)
         batches = select(mass, settings)
-        gap = plain(q, k, v, batches, settings, call.scale) - true
+        gap = gathered_attention(q, k, v, batches, settings, call.scale) - true
         if gradient is not None:
             error = (gap * gradient[:, :, :whole]).sum(3).square().sum((0, 2))  # (H,)
         else:
@@ -205,7 +205,7 @@ def loss_gradients(model: PreTrainedModel, ids: Tensor) -> dict[Site, Tensor]:
     outputs: dict[Site, Tensor] = {}
 
     def attend(call: AttentionCall) -> Tensor:
-        out = exact(call.q, call.k, call.v, call.scale)
+        out = dense_attention(call.q, call.k, call.v, call.scale)
         out.retain_grad()
         outputs[call.site] = out
         return out

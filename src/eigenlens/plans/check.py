@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_schema
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, TableSchema, check_schema
 
-SETTINGS = Table((*PLAIN, list))
+SETTINGS = TableSchema((*PLAIN, list))
 HEAD = {
     "stack": str,
     "layer": LAYER,
@@ -38,16 +38,16 @@ SCHEMA = {
     },
     "length": COUNT,
     "study": {"name": str, "request": {"data": [str]}, "data": {"name": str}},
-    "target": Table((*PLAIN, list)),
+    "target": TableSchema((*PLAIN, list)),
     "groups": [int],
     "curve": [POINT],
-    "shapes": Table(Table(COUNT)),
+    "shapes": TableSchema(TableSchema(COUNT)),
     "heads": [HEAD],
-    "parts": Table([{"heads": [LAYER], "estimator": str, "settings": SETTINGS}]),
+    "parts": TableSchema([{"heads": [LAYER], "estimator": str, "settings": SETTINGS}]),
     "blocks?": (dict, None),
     "examples?": (
         {
-            "tokens": [Table([str])],
+            "tokens": [TableSchema([str])],
             "places": [list],
             "candidates": [list],
             "chosen": [(LAYER, None)],
@@ -59,7 +59,7 @@ SCHEMA = {
     "seconds?": NUMBER,
     "created?": str,
     "notes?": [str],
-    "versions?": Table(str),
+    "versions?": TableSchema(str),
     "inputs?": COUNT,
 }
 
@@ -81,8 +81,9 @@ def check_plan(record: dict[str, Any]) -> None:
 
 
 def with_new_names(record: dict[str, Any]) -> dict[str, Any]:
-    """A record of any version with the names of this one: 0.1.0 called the threshold of a head in a
-    plan of blocks its bar.
+    """A record of any version with the names of this one.
+
+    Version 0.1.0 called the threshold of a head in a plan of blocks its bar.
     """
     if not record.get("blocks"):
         return record

@@ -22,7 +22,7 @@ from ..attention.masks import excluded, read_mask, with_bias
 from ..attention.registry import without_weights
 from ..attention.softmax import Softmax
 from ..captures import AttentionCall, Site, replace_attention
-from ..captures.borrowed import borrowed
+from ..captures.borrowed import evaluation_mode
 from ..captures.session import capture_disabled
 from ..data.inputs import Request, prepare
 from ..errors import EigenlensError
@@ -30,7 +30,7 @@ from ..estimators.measures import Sums, Truth
 from ..models.load import Model, load
 from ..passes.data_names import data_names
 from ..passes.model_ref import ModelRef
-from ..run.engine import Engine, choose, use_engine
+from ..run.engine import Engine, choose_engine, use_engine
 from ..run.progress import Progress, silent
 from ..run.result_folder import check_output_dir
 from .evaluation import DROP_IN_MEASURES, Evaluation
@@ -239,13 +239,13 @@ def evaluate_mechanism(
         raise EigenlensError(f"an evaluation needs at least one input, not {max_inputs}")
     folder = check_output_dir(output_dir, overwrite, "evaluation")
     loaded = load(model, device=device, tokenizer=tokenizer)
-    chosen, model_ref = choose(engine), ModelRef.of(loaded, device)
+    chosen, model_ref = choose_engine(engine), ModelRef.of(loaded, device)
     if chosen.remote:
         model_ref.check_reachable()
     notes = ["cross-attention stays as it is"] if loaded.kind == "encoder-decoder" else []
     with (
         tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
-        borrowed(loaded.module, device),
+        evaluation_mode(loaded.module, device),
     ):
         names = data_names(data, loaded, Path(scratch))
         prepared = prepare(

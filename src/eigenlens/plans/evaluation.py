@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ..display import numbered, percent
-from ..names import unknown
+from ..names import unknown_name
 from ..passes.facts import Facts
 from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, Table, check_schema
+from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, TableSchema, check_schema
 from .target import target_label
 
 FORMAT = 1
@@ -50,12 +50,12 @@ SCHEMA = {
         "length": COUNT,
         "inputs": COUNT,
         "notes": [str],
-        "versions?": Table(str),
+        "versions?": TableSchema(str),
         "seconds?": NUMBER,
         "created?": str,
         "plan": {
             "work": MEASURED,
-            "target": Table((*PLAIN, list, dict)),
+            "target": TableSchema((*PLAIN, list, dict)),
             "model": {"name": str, "fingerprint": (str, None)},
             "study?": (str, None),
         },
@@ -152,7 +152,7 @@ class Evaluation(ResultViews):
         """The planned model's figure: `evaluation.value("cosine of the embeddings")`."""
         found = {row["measure"]: row["planned"] for row in self.summary}
         if measure not in found:
-            raise unknown("measure", measure, found)
+            raise unknown_name("measure", measure, found)
         return found[measure]
 
     def rows(self) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..attention import Mechanism
 from ..captures import AttentionCall, Site
-from ..captures.borrowed import borrowed
+from ..captures.borrowed import evaluation_mode
 from ..data.arrays import ArrayName
 from ..data.inputs import Inputs, Request, prepare
 from ..data.needs import check_asked
@@ -21,7 +21,7 @@ from ..errors import EigenlensError
 from ..estimators.measures import Errors, Truth
 from ..models.load import Model, load
 from ..passes.model_ref import ModelRef
-from ..run.engine import Engine, choose, use_engine
+from ..run.engine import Engine, choose_engine, use_engine
 from ..run.progress import Progress, silent
 from ..run.result_folder import check_output_dir
 from .block_plans import block_errors
@@ -150,13 +150,13 @@ def evaluate(
             f"the plan is for inputs of up to {opened.length} tokens and {max_length} are asked"
             " for; make a plan of that length"
         )
-    chosen = choose(engine)
+    chosen = choose_engine(engine)
     model_ref = ModelRef.of(loaded, device)
     if chosen.remote:
         model_ref.check_reachable()
     with (
         tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
-        borrowed(loaded.module, device),
+        evaluation_mode(loaded.module, device),
     ):
         held, notes = _held(opened, loaded, data, max_length, padding, max_inputs, Path(scratch))
         with use_engine(chosen):
@@ -211,7 +211,7 @@ class PlanChange:
 def _held(
     plan: Plan, model: Model, data: Any, length: int | None, pad: bool, number: int, scratch: Path
 ) -> tuple[HeldOut, list[str]]:
-    """The inputs, and what has to be said of them."""
+    """The inputs, and notes on them."""
     stored = plan.request
     names = names_of(stored, data, model, scratch)
     heads = max(

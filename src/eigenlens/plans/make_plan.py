@@ -13,7 +13,7 @@ import numpy as np
 from torch import nn
 
 from ..captures import Site
-from ..captures.borrowed import borrowed
+from ..captures.borrowed import evaluation_mode
 from ..errors import EigenlensError
 from ..estimators.adaptive import Cascade
 from ..estimators.candidates import chosen_names
@@ -141,7 +141,7 @@ def plan(
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         held = held_out_of(opened, model, data, scratch, device)
-        stack.enter_context(borrowed(held.model.module, device))
+        stack.enter_context(evaluation_mode(held.model.module, device))
         statistics = site_statistics(opened)
         trials = Trials(statistics, names, budget, seed)
         if Cascade.name in names:

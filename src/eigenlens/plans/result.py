@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..captures import AttentionCall, Head, Labels, Site, replace_attention
-from ..captures.transformers_backend import mechanism, supports
+from ..captures.transformers_backend import attention_function, supports
 from ..data.inputs import Request
 from ..display import numbered
 from ..errors import EigenlensError
@@ -207,7 +207,7 @@ class Plan(ResultViews):
                 f"{loaded.name} does not use transformers' attention interface; apply the plan with"
                 " `with plan.applied(model):`"
             )
-        return mechanism(loaded.backbone, self.attend, loaded.module)
+        return attention_function(loaded.backbone, self.attend, loaded.module)
 
     def check(self, model: nn.Module | Model) -> Model:
         """The model, loaded; a plan is for the weights it was made with."""

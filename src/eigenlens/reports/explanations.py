@@ -29,8 +29,9 @@ SCALE = (
 
 @dataclass(frozen=True)
 class Tokens:
-    """What the page draws of one explanation: the lines, or maps of patches with the picture beside
-    them.
+    """What the page draws of one explanation.
+
+    The lines, or maps of patches with the picture beside them.
     """
 
     lines: list[Line]

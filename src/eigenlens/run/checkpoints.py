@@ -18,7 +18,7 @@ TURNS = 2
 
 @dataclass
 class Checkpoints:
-    """Two checkpoints take turns, so that the one before is whole until the next one is.
+    """Two checkpoints take turns, so that the one before is complete until the next one is.
 
     Each is a file of tensors and a JSON file, written last, that has the digest of the tensors, of
     the files that the checkpoint builds on, and of itself. One that was cut short or changed is
@@ -71,7 +71,7 @@ class Checkpoints:
     def load(self) -> tuple[dict[str, Any], State] | None:
         """Where the run stood, and its state.
 
-        None where nothing has been saved, or nothing that is whole.
+        None where nothing has been saved, or nothing that is complete.
         """
         found, damaged = [], []
         for turn in range(TURNS):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..errors import EigenlensError, first_line
 from ..extras import needs
-from .engine import OnFailure, checked, current_engine, inputs_done, remaining
+from .engine import OnFailure, check_on_failure, current_engine, inputs_done, remaining
 from .folding import PATIENCE, Fold
 from .shards import Job, PartialFold, Shard, Tick
 
@@ -71,7 +71,7 @@ class Dask:
             raise EigenlensError(f"a worker needs at least 1 thread, not {threads}")
         self.workers, self.scheduler, self.threads = workers, scheduler, threads
         self.here = workers or 0
-        self.on_failure = checked(on_failure)
+        self.on_failure = check_on_failure(on_failure)
         self._client: Any = None
         self._entered: list[contextlib.ExitStack] = []
         if workers and getattr(multiprocessing.current_process(), "_inheriting", False):
@@ -150,12 +150,12 @@ class Dask:
                 client.wait_for_workers(1, timeout=PATIENCE)
             except (TimeoutError, OSError) as error:
                 raise EigenlensError(
-                    f"no worker has joined {self._place} in {PATIENCE} seconds; start some"
+                    f"no worker has joined {self._label} in {PATIENCE} seconds; start some"
                 ) from error
             yield client
 
     @property
-    def _place(self) -> str:
+    def _label(self) -> str:
         return (
             f"the scheduler at {self.scheduler}"
             if self.scheduler
@@ -176,7 +176,7 @@ class Dask:
                 " engine"
             )
         with Fold(
-            self._place,
+            self._label,
             self.on_failure,
             self._client,
             job,
@@ -235,7 +235,7 @@ def _close(client: Any) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """What Dask says of lost connections is told in one sentence of ours."""
+    """Silence Dask's own messages about lost connections: one sentence of ours replaces them."""
     import logging
 
     names = (

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import torch
 
 from ..errors import EigenlensError
-from .shards import Failure, Job, PartialFold, Shard, Tick, stopped
+from .shards import Failure, Job, PartialFold, Shard, Tick, stop_error
 
 S = TypeVar("S")
 OnFailure = Literal["stop", "partial"]
@@ -70,7 +70,7 @@ class Local:
     remote, here = False, 0
 
     def __init__(self, on_failure: OnFailure = "stop") -> None:
-        self.on_failure = checked(on_failure)
+        self.on_failure = check_on_failure(on_failure)
 
     @property
     def threads(self) -> int:
@@ -96,7 +96,7 @@ class Local:
                     if error is tick.raised:  # no failure of the shard
                         raise
                     if self.on_failure == "stop":
-                        raise stopped(shard, error) from error
+                        raise stop_error(shard, error) from error
                     failed = (*failed, Failure.of(shard, error))
                 else:
                     state = new if state is None else job.merge(state, new)
@@ -137,7 +137,7 @@ def remaining(
             yield number, shards, PartialFold(number, 0, False, None)
 
 
-def checked(on_failure: str) -> OnFailure:
+def check_on_failure(on_failure: str) -> OnFailure:
     if on_failure not in ("stop", "partial"):
         raise EigenlensError(
             f"where a shard fails a run can stop or end partial, not {on_failure!r}"
@@ -167,19 +167,19 @@ class _Watched:
 current_engine: ContextVar[Engine | None] = ContextVar("engine", default=None)
 
 
-def choose(engine: Engine | None = None) -> Engine:
+def choose_engine(engine: Engine | None = None) -> Engine:
     """The engine that is given, else the current one, else this process."""
     return engine or current_engine.get() or Local()
 
 
 @contextlib.contextmanager
 def use_engine(engine: Engine | None = None) -> Iterator[Engine]:
-    """The engine to work with, as `choose` says, running.
+    """The engine to work with, as `choose_engine` says, running.
 
     While it works this process computes with as many threads as the engine's own, so that all
     numbers are of one kind.
     """
-    chosen = choose(engine)
+    chosen = choose_engine(engine)
     mine = torch.get_num_threads()
     mark = current_engine.set(chosen)
     try:

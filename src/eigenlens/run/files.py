@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside, synced, then renamed."""
+"""Files that are complete or absent: written beside, synced, then renamed."""
 
 from __future__ import annotations
 

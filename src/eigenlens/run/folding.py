@@ -21,9 +21,9 @@ from typing import Any
 from ..errors import EigenlensError, first_line
 from ..shell import option
 from .arrays import as_arrays, as_tensors
-from .progress import say
-from .shards import SHARDS_PER_GROUP, Failure, Job, PartialFold, Shard, Tick, stopped
-from .tasks import Unfit, hold, merge, pack, run, unpack
+from .progress import print_line
+from .shards import SHARDS_PER_GROUP, Failure, Job, PartialFold, Shard, Tick, stop_error
+from .tasks import Unfit, hold_content, merge, pack_work, run_shard, unpack_work
 
 RETRIES = 1
 """How often a shard whose code fails is tried again.
@@ -33,7 +33,7 @@ One whose worker dies, as often as Dask's `allowed-failures`.
 _LETTERS = "ghijklmnopqrstuv"
 """For digits, which would end the words of a key."""
 PATIENCE = 60
-"""Seconds without a worker, or without an answer of a scheduler, before a word is said."""
+"""Seconds without a worker, or without an answer of a scheduler, before a message is shown."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class ShardGroup:
 class Fold:
     """One fold of a job over shard groups, as tasks."""
 
-    place: str  # the cluster, in words
+    cluster: str  # the cluster, in words
     on_failure: str
     client: Any
     job: Job[Any]
@@ -69,13 +69,13 @@ class Fold:
         self.mark = "".join(_LETTERS[int(digit, 16)] for digit in uuid.uuid4().hex[:12])
         self.name = f"eigenlens-{self.mark}"
         with self._sending():
-            packed = pack(self.job)
-        self.sent_job = self._submit(unpack, packed, what="job")
+            packed = pack_work(self.job)
+        self.sent_job = self._submit(unpack_work, packed, what="job")
         self.client.subscribe_topic(self.name, self._hear)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        # what a lost scheduler is told would wait for it to come back
+        # messages to a lost scheduler would wait for it to come back
         if self.client.status == "running":
             with contextlib.suppress(Exception):
                 self.client.unsubscribe_topic(self.name)
@@ -95,14 +95,18 @@ class Fold:
 
     def submit(self, number: int, shards: Sequence[Shard], at: PartialFold[Any]) -> None:
         """Send a shard group, from where an earlier run left it."""
-        start = None if at.state is None else self._submit(hold, as_arrays(at.state), what="begun")
+        start = (
+            None
+            if at.state is None
+            else self._submit(hold_content, as_arrays(at.state), what="start")
+        )
         group = ShardGroup(number, len(shards), [], [], start, at.failed)
         for shard in shards[at.shards :]:
             try:
                 content = shard.content()
             except Exception as error:
                 if self.on_failure == "stop":
-                    raise stopped(shard, error) from error
+                    raise stop_error(shard, error) from error
                 group.failed += (Failure.of(shard, error),)
                 self.done += shard.size
             else:
@@ -149,7 +153,7 @@ class Fold:
             failed = self.sent_job if self.sent_job.status == "error" else group.folded
             error = failed.exception()
             raise EigenlensError(
-                f"the workers of {self.place} cannot do this work: {_describe(error)}"
+                f"the workers of {self.cluster} cannot do this work: {_describe(error)}"
             ) from error
         errors = self._without_innocent(group, errors)
         if errors:
@@ -189,7 +193,7 @@ class Fold:
         """Leave out the shards that failed, or end the fold at the first of them."""
         if self.on_failure == "stop":
             first = min(errors)
-            raise stopped(group.shards[first], _describe(errors[first])) from errors[first]
+            raise stop_error(group.shards[first], _describe(errors[first])) from errors[first]
         group.failed += tuple(
             Failure.of(group.shards[i], _describe(error)) for i, error in errors.items()
         )
@@ -204,7 +208,12 @@ class Fold:
 
         task = (self.sent_job, shard.number, content, self.name, __version__)
         return self._submit(
-            run, *task, what="shard", number=shard.number, retries=RETRIES, priority=-shard.number
+            run_shard,
+            *task,
+            what="shard",
+            number=shard.number,
+            retries=RETRIES,
+            priority=-shard.number,
         )
 
     def _send_merges(self, group: ShardGroup) -> None:
@@ -239,7 +248,7 @@ class Fold:
             if self.client.status != "running":
                 raise self._lost() from error
             raise EigenlensError(
-                f"the work cannot be sent to {self.place}: {first_line(error)}"
+                f"the work cannot be sent to {self.cluster}: {first_line(error)}"
             ) from error
 
     def _wait_for(self, futures: Sequence[Any]) -> None:
@@ -269,9 +278,9 @@ class Fold:
         elif self.say_no_worker_at is None:
             self.say_no_worker_at = time.monotonic() + PATIENCE
         elif time.monotonic() > self.say_no_worker_at:
-            say(
-                f"{self.place} has no worker left; waiting for one (an interrupted run goes on with"
-                f" {option('resume')})"
+            print_line(
+                f"{self.cluster} has no worker left; waiting for one (an interrupted run goes on"
+                f" with {option('resume')})"
             )
             self.say_no_worker_at = math.inf
 
@@ -283,7 +292,7 @@ class Fold:
 
     def _lost(self) -> EigenlensError:
         return EigenlensError(
-            f"{self.place} is lost; what was merged is kept where the work has a folder: the same"
+            f"{self.cluster} is lost; what was merged is kept where the work has a folder: the same"
             f" call with {option('resume')} goes on from there"
         )
 

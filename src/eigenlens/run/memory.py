@@ -13,9 +13,10 @@ import torch
 ROOT = Path("/")
 
 
-def free(device: str | torch.device = "cpu", root: Path = ROOT) -> int:
-    """Bytes that this process may still take on `device`: of a GPU what its driver says, otherwise
-    the least of
+def free_bytes(device: str | torch.device = "cpu", root: Path = ROOT) -> int:
+    """Bytes that this process may still take on `device`.
+
+    Of a GPU it is what its driver says, otherwise the least of
 
     - what the machine has left (`MemAvailable`, without swap),
     - what every control group above the process leaves it, in a container or a job of a cluster,
@@ -28,12 +29,12 @@ def free(device: str | torch.device = "cpu", root: Path = ROOT) -> int:
     return max(0, min([_machine(root), *_groups(root), *_address_space(root)]))
 
 
-def resident(root: Path = ROOT) -> int:
+def resident_bytes(root: Path = ROOT) -> int:
     """Bytes of this process that are in memory now."""
     return _status("VmRSS", root) or _most()
 
 
-def peak(root: Path = ROOT) -> int:
+def peak_resident_bytes(root: Path = ROOT) -> int:
     """The most bytes of this process that ever were in memory.
 
     Not `ru_maxrss`, which a process takes over from the one that started it.

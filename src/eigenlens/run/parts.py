@@ -14,11 +14,11 @@ from typing import Any
 from .._version import __version__
 from ..errors import EigenlensError
 from ..shell import option, stored_option
-from .engine import Engine, choose
+from .engine import Engine, choose_engine
 from .files import disk_errors, locked, read_json, write_json
 from .progress import Progress, silent
 from .shards import Shard, Tick
-from .tasks import Packed, pack, unpack
+from .tasks import Packed, pack_work, unpack_work
 
 Make = Callable[[], Any]
 
@@ -147,7 +147,7 @@ class Parts:
 
         A part that it cannot make is left to `part`, which raises the error.
         """
-        engine = choose()
+        engine = choose_engine()
         missing = {name: make for name, make in makes.items() if not self.has(name)}
         if engine.remote and missing:
             before, all_of_them = len(makes) - len(missing), len(makes)
@@ -188,7 +188,7 @@ class _Making:
 
     def run(self, content: Packed, tick: Tick) -> dict[str, Any]:
         try:
-            return {"part": unpack(content)()}
+            return {"part": unpack_work(content)()}
         except EigenlensError as error:
             return {"refused": str(error)}
 
@@ -204,7 +204,7 @@ def _made(
     One that always fails ends the run.
     """
     pieces = [
-        _Piece(number, 1, (name,), partial(pack, make))
+        _Piece(number, 1, (name,), partial(pack_work, make))
         for number, (name, make) in enumerate(makes.items())
     ]
     for at in engine.fold(_Making(engine.threads), [[piece] for piece in pieces], progress=tick):

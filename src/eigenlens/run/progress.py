@@ -29,7 +29,7 @@ class Here:
         return Here, (silent,)
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """One line that a command prints on standard error, and a notebook does not."""
     logging.getLogger("eigenlens").info(text)
 
@@ -58,7 +58,7 @@ class Rate:
 
 
 @contextlib.contextmanager
-def bar() -> Iterator[Progress]:
+def progress_bar() -> Iterator[Progress]:
     """A bar with rate and time left; plain lines at every tenth where there is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

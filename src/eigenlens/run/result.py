@@ -27,7 +27,7 @@ FRAMES = ("pandas", "polars")
 
 @dataclass(frozen=True)
 class TitledTable:
-    """Rows under a title, and what has to be said below them."""
+    """Rows under a title, and the notes below them."""
 
     title: str
     rows: Rows
@@ -65,7 +65,7 @@ class Result(Protocol):
         """What a reader has to know of how it was made; each is a sentence without its end."""
 
     def rows(self) -> Rows:
-        """Its main numbers, one record per head, measure, token, …"""
+        """Its main numbers, one record per head, measure or token."""
 
     def frame(self) -> Any:
         """The rows as a data frame of pandas, or of polars where that alone is installed."""
@@ -132,7 +132,7 @@ def frame_of(rows: Rows) -> Any:
             library = import_module(name)
         except ImportError:
             continue
-        # polars takes the types of columns from the first hundred rows unless told
+        # polars takes the types of columns from the first hundred rows by default
         more = {"infer_schema_length": None} if name == "polars" else {}
         return library.DataFrame(rows, **more)
     raise EigenlensError(

@@ -9,14 +9,14 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from ..hints import describe, fits
+from ..hints import describe_type, fits_type
 
 LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
-class Number:
-    """A number from `least` to `most`: an integer if `whole`, and finite unless `finite` is false.
+class NumberSchema:
+    """A number from `least` to `most`: an integer if so asked, and finite unless `finite` is false.
 
     True and False are not numbers here. An integer beyond the range of floats is refused, too: no
     float holds it, and a message that shows it would be hundreds of digits long.
@@ -24,11 +24,11 @@ class Number:
 
     least: float = -LARGEST
     most: float = LARGEST
-    whole: bool = False
+    integer: bool = False
     finite: bool = True
 
     def holds(self, value: Any) -> bool:
-        kind = int if self.whole else int | float
+        kind = int if self.integer else int | float
         if not self.finite and isinstance(value, float):
             return True
         return (
@@ -38,23 +38,23 @@ class Number:
         )
 
     def __str__(self) -> str:
-        return f"a {'whole ' if self.whole else ''}number from {self.least:g} to {self.most:g}"
+        return f"a {'whole ' if self.integer else ''}number from {self.least:g} to {self.most:g}"
 
 
 @dataclass(frozen=True)
-class Table:
+class TableSchema:
     """A table with any keys; every entry has the schema `entry`."""
 
     entry: Any
 
 
-NUMBER = Number()
-MEASURED = Number(finite=False)
+NUMBER = NumberSchema()
+MEASURED = NumberSchema(finite=False)
 """A measured number, which may be NaN or infinite."""
-COUNT = Number(0, 2**53, whole=True)
-LAYER = Number(0, 99_999, whole=True)
+COUNT = NumberSchema(0, 2**53, integer=True)
+LAYER = NumberSchema(0, 99_999, integer=True)
 """The number of a layer or head; pictures have a place for each, so there is a bound."""
-SHARE = Number(0)
+SHARE = NumberSchema(0)
 PLAIN = (MEASURED, bool, str, None)
 """A cell of a table."""
 
@@ -66,7 +66,7 @@ def check_schema(value: Any, schema: Any, where: str) -> None:
       a dict of keys and their schemas: `name?` may be missing, and further keys may be there
       a list of one schema, which every entry has
       a tuple of schemas, of which one is enough
-      a `Number`, a `Table`, None, or a type
+      a `NumberSchema`, a `TableSchema`, None, or a type
 
     >>> schema = {"name": str, "sizes": [COUNT], "note?": (str, None)}
     >>> check_schema({"name": "x", "sizes": [1, 2]}, schema, "it")
@@ -81,7 +81,7 @@ def check_schema(value: Any, schema: Any, where: str) -> None:
                 missing = KeyError(name)
                 missing.add_note(f"of {where}")
                 raise missing
-    elif isinstance(schema, Table):
+    elif isinstance(schema, TableSchema):
         _check_kind(value, dict, "a table", where)
         for key, entry in value.items():
             check_schema(entry, schema.entry, f"{where}.{key[:40]}")
@@ -91,11 +91,11 @@ def check_schema(value: Any, schema: Any, where: str) -> None:
             check_schema(entry, schema[0], f"{where}[{i}]")
     elif isinstance(schema, tuple):
         _check_any(value, schema, where)
-    elif isinstance(schema, Number):
+    elif isinstance(schema, NumberSchema):
         if not schema.holds(value):
             raise ValueError(f"{where} is {schema}, not {str(value)[:40]!r}")
-    elif not (value is None if schema is None else fits(value, schema)):
-        wanted = "nothing" if schema is None else describe(schema)
+    elif not (value is None if schema is None else fits_type(value, schema)):
+        wanted = "nothing" if schema is None else describe_type(schema)
         raise ValueError(f"{where} is {wanted}, not {str(value)[:40]!r}")
 
 

@@ -102,12 +102,12 @@ class PartialFold(Generic[S]):
     failed: tuple[Failure, ...] = ()
 
 
-def stopped(shard: Shard, error: BaseException | str) -> EigenlensError:
-    """What is said when a shard fails and the run ends there."""
+def stop_error(shard: Shard, error: BaseException | str) -> EigenlensError:
+    """The error of a run that ends because a shard failed."""
     return EigenlensError(f"{shard} failed: {_words(error)}")
 
 
-def cut(documents: np.ndarray, size: int) -> list[tuple[int, int]]:
+def cut_at_documents(documents: np.ndarray, size: int) -> list[tuple[int, int]]:
     """Runs `(start, stop)` of about `size` inputs (N,), each at the end of a document.
 
     A run is longer than `size` by the rest of its last document, if that is no more than `size`
@@ -134,7 +134,7 @@ def shard_groups(shards: Sequence[Shard]) -> list[list[Shard]]:
     ]
 
 
-def copies(shards: int) -> int:
+def most_states(shards: int) -> int:
     """How many states a process holds at most while it folds so many shards.
 
     The total, the shard group under way, and the shard that runs.

@@ -22,7 +22,7 @@ _ONE_AT_A_TIME = threading.Lock()
 """A worker may have several threads, and a model runs in one at a time."""
 
 
-def hold(content: Any) -> Any:
+def hold_content(content: Any) -> Any:
     """A task that returns what it is given, for other tasks to read.
 
     The scheduler keeps the argument, so the result can be made again even when all workers are
@@ -39,8 +39,8 @@ class Packed:
     arrays: list[np.ndarray]
 
 
-def pack(work: Any) -> Packed:
-    """Pickle an object for `unpack`.
+def pack_work(work: Any) -> Packed:
+    """Pickle an object for `unpack_work`.
 
     Dask itself never unpickles it on the way: a worker without the code of the object would end
     there, instead of reporting the error.
@@ -56,14 +56,14 @@ def pack(work: Any) -> Packed:
     )
 
 
-def unpack(packed: Packed) -> Any:
-    """The object that `pack` pickled. It comes from the client, and workers trust the client."""
+def unpack_work(packed: Packed) -> Any:
+    """The object that `pack_work` pickled. It comes from the client, whom workers trust."""
     from distributed.protocol.pickle import loads
 
     return loads(packed.work, buffers=packed.arrays)
 
 
-def run(job: Job[Any], number: int, content: Any, topic: str, version: str) -> Any:
+def run_shard(job: Job[Any], number: int, content: Any, topic: str, version: str) -> Any:
     """Run a job on one shard, in a worker of the same version of eigenlens."""
     from distributed import get_worker
 

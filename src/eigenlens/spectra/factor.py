@@ -16,20 +16,20 @@ COLUMNS, ELEMENTS = 1024, 2**24
 """Most columns, and numbers in them, of an exact Gram matrix of several factors."""
 
 
-def room(pairs: int) -> int:
+def exact_columns(pairs: int) -> int:
     """Columns of all factors that can be analysed together exactly, over N `pairs`."""
     return min(COLUMNS, ELEMENTS // pairs)
 
 
-def kept(pairs: int, rank: int, each: int, together: int) -> int:
+def kept_columns(pairs: int, rank: int, each: int, together: int) -> int:
     """Columns that a factor of `each` keeps.
 
     All, if the factor of all `together` can be exact, else the leading ones.
     """
-    return max(rank, each) if each * together <= room(pairs) else rank
+    return max(rank, each) if each * together <= exact_columns(pairs) else rank
 
 
-def bounded(rank: int) -> int:
+def bounded_columns(rank: int) -> int:
     """Columns that are analysed together where there is no room for all."""
     return max(4 * rank, COLUMNS // 4)
 
@@ -78,7 +78,7 @@ class Factor:
         )
 
 
-def nystrom(sums: MatrixSums, pairs: Pairs, most: int, head: int, omega: Tensor) -> Factor:
+def nystrom_factor(sums: MatrixSums, pairs: Pairs, most: int, head: int, omega: Tensor) -> Factor:
     """The factor of one head from `Y = Σ x xᵀ Ω`, with its `omega` (N, ℓ), of bounded rank.
 
     Centring is exact in the sketch, `Y_c = Y − μ (Σx)ᵀ Ω`. With `M = Ωᵀ Y_c = V E Vᵀ` the Nyström
@@ -104,7 +104,7 @@ def nystrom(sums: MatrixSums, pairs: Pairs, most: int, head: int, omega: Tensor)
     )
 
 
-def exact(sums: MatrixSums, pairs: Pairs, most: int, head: int) -> Factor:
+def exact_factor(sums: MatrixSums, pairs: Pairs, most: int, head: int) -> Factor:
     """The factor of one head from its samples X (n, N), by their n×n Gram matrix.
 
     Cost: 2·n²·N.
@@ -133,12 +133,12 @@ def _factor(
     return Factor(*halves, mean, number, energy, row_energy, exact, exact and len(gram) <= most + 1)
 
 
-def pooled(factors: list[Factor], pairs: Pairs, rank: int, most: int) -> Factor:
+def pool_factors(factors: list[Factor], pairs: Pairs, rank: int, most: int) -> Factor:
     """The scatter of several factors' samples about their common mean μ, by one Gram matrix.
 
         Σ_h Z_h Λ_h Z_hᵀ  +  Σ_h n_h (μ_h − μ)(μ_h − μ)ᵀ
 
-    Exact where the factors are complete and there is `room` for all their columns; else the leading
+    Exact where the factors are complete and no more than `exact_columns` in all; else the leading
     columns take part alone, and the eigenvalues are lower bounds. At most `most` eigenvectors are
     made. Cost: `2·N·m²` of m columns.
     """
@@ -146,15 +146,16 @@ def pooled(factors: list[Factor], pairs: Pairs, rank: int, most: int) -> Factor:
     mean = torch.stack([f.mean * f.number for f in factors]).sum(0) / number
     apart = torch.stack([(f.mean - mean) * f.number**0.5 for f in factors], 1).float()  # (N, heads)
     total = sum(len(f.centred.values) for f in factors)
-    exact = all(f.complete for f in factors) and total <= room(pairs.number)
+    exact = all(f.complete for f in factors) and total <= exact_columns(pairs.number)
     columns = torch.cat(
-        [_leading([f.centred for f in factors], total if exact else bounded(rank)), apart], 1
+        [_leading([f.centred for f in factors], total if exact else bounded_columns(rank)), apart],
+        1,
     )
     centred = _half(columns, None, most)
     if exact:
         less = pairs.less_row_means(columns.T).T  # P Σ Pᵀ from the whole Σ
     else:
-        own = _leading([f.row_centred for f in factors], bounded(rank))
+        own = _leading([f.row_centred for f in factors], bounded_columns(rank))
         less = torch.cat([own, pairs.less_row_means(apart.T).T], 1)
     energies = sum(f.energy for f in factors), sum(f.row_energy for f in factors)
     return Factor(

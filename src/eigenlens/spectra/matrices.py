@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..captures import Site
 from ..stats import MatrixGram, MatrixSketch, MatrixSums, Pairs, ProjectionSums
-from ..threads import side_by_side
+from ..threads import map_in_threads
 from .bases import Energies, Key, Scope, spectra_of
 from .centring import CENTRINGS, Centring, normaliser
-from .factor import Factor, exact, kept, nystrom, pooled
+from .factor import Factor, exact_factor, kept_columns, nystrom_factor, pool_factors
 from .spectrum import Spectrum
 
 
@@ -126,16 +126,16 @@ class MatrixAnalysis:
             pairs = self.pairs[site] = Pairs(sums.valid)
             heads = range(len(sums.first))
             samples = int(sums.number)
-            of_head = kept(pairs.number, rank, samples, len(heads))
-            of_layer = kept(pairs.number, rank, samples * len(heads), in_stack[site.stack])
+            of_head = kept_columns(pairs.number, rank, samples, len(heads))
+            of_layer = kept_columns(pairs.number, rank, samples * len(heads), in_stack[site.stack])
             if isinstance(fit, MatrixSketch):
                 make = partial(_of_sketch, fit.tests[site], sums, pairs, of_head)
             else:
-                make = partial(exact, sums, pairs, of_head)
-            factors = side_by_side(make, heads)
+                make = partial(exact_factor, sums, pairs, of_head)
+            factors = map_in_threads(make, heads)
             if release:
                 fit.forget(site)
-            layer = pooled(factors, pairs, rank, of_layer)
+            layer = pool_factors(factors, pairs, rank, of_layer)
             self._add(Scope.of(site, "head"), factors, pairs)
             self._add(Scope.of(site, "layer"), [layer], pairs)
             layers.setdefault(site.stack, []).append((site, layer))
@@ -144,7 +144,7 @@ class MatrixAnalysis:
             if all(torch.equal(self.pairs[site].valid, first.valid) for site, _ in parts):
                 self._add(
                     Scope("stack", stack),
-                    [pooled([factor for _, factor in parts], first, rank, rank)],
+                    [pool_factors([factor for _, factor in parts], first, rank, rank)],
                     first,
                 )
 
@@ -152,7 +152,7 @@ class MatrixAnalysis:
         factors = [factor.leading(self.rank) for factor in factors]
         vectors = factors[0].centred.vectors
         together = vectors.new_empty(len(factors), len(vectors), 2 * vectors.shape[1] + 2)
-        self.bases[scope] = side_by_side(
+        self.bases[scope] = map_in_threads(
             lambda pair: MatrixBasis(pair[0], pairs, pair[1]), list(zip(factors, together))
         )
         self.projection_bases[_name(scope)] = together if scope.level == "head" else together[0]
@@ -193,7 +193,7 @@ class MatrixAnalysis:
 
 
 def _of_sketch(tests: Tensor, sums: MatrixSums, pairs: Pairs, most: int, head: int) -> Factor:
-    return nystrom(sums, pairs, most, head, tests[head])
+    return nystrom_factor(sums, pairs, most, head, tests[head])
 
 
 def _name(scope: Scope) -> str:

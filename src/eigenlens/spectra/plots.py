@@ -51,7 +51,7 @@ def dimension_map(
     return labelled_map(rows, "dimension", "dimensions", title)
 
 
-def whole_axis(most: int, about: int = 12) -> alt.Axis:
+def integer_axis(most: int, about: int = 12) -> alt.Axis:
     """Ticks at whole numbers from 0 to `most`, about so many."""
     return alt.Axis(values=list(range(0, most + 1, max(1, most // about))), format="d")
 

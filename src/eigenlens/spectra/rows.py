@@ -38,7 +38,7 @@ def row_basis(sums: RowSums, centring: Centring) -> RowBasis:
     )
 
 
-def levels(fit: dict[Site, RowSums]) -> dict[Scope, RowSums]:
+def sums_by_scope(fit: dict[Site, RowSums]) -> dict[Scope, RowSums]:
     """The sums of every head, layer and stack.
 
     A stack is left out where its layers see different numbers of keys.
@@ -64,7 +64,7 @@ class RowAnalysis:
     def __init__(self, fit: dict[Site, RowSums]) -> None:
         self.bases: dict[Key, RowBasis] = {
             (scope, centring): row_basis(sums, centring)
-            for scope, sums in levels(fit).items()
+            for scope, sums in sums_by_scope(fit).items()
             for centring in CENTRINGS
         }
 
@@ -74,7 +74,7 @@ class RowAnalysis:
         `diag(Uᵀ Σ (s−μ)(s−μ)ᵀ U)`, with means from the fit.
         """
         found: dict[Key, Energies] = {}
-        for scope, sums in levels(group).items():
+        for scope, sums in sums_by_scope(group).items():
             for centring in CENTRINGS:
                 basis = self.bases.get((scope, centring))
                 if basis is None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..captures import Head, Labels, Site, labelled, location
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 from .centring import CENTRINGS, Centring
 from .dimension import SHARES, dimension_at, effective_rank, participation_ratio
 from .valid_rows import ValidRows
@@ -198,9 +198,9 @@ class Spectra:
         """
         for name, value in wanted.items():
             if name not in ATTRIBUTES:
-                raise unknown("attribute of a spectrum", name, ATTRIBUTES)
+                raise unknown_name("attribute of a spectrum", name, ATTRIBUTES)
             if (known := NAMED.get(name)) is not None and value not in known:
-                raise unknown(name, value, known)
+                raise unknown_name(name, value, known)
         found = tuple(
             s for s in self if all(getattr(s, key) == value for key, value in wanted.items())
         )

@@ -12,9 +12,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..attention.precision import wide
+from ..attention.precision import at_least_float32
 from ..errors import EigenlensError
-from ..threads import by_matrix
+from ..threads import decompose_batch
 
 EXACT = 256
 """Up to this many keys the singular values of a pattern are exact."""
@@ -176,16 +176,16 @@ def singular_ratio(P: Tensor) -> Tensor:
     σ₂, within 0.02 where dozens of singular values are nearly equal.
     """
     B, H, T, S = P.shape
-    flat = wide(P.reshape(B * H, T, S))
+    flat = at_least_float32(P.reshape(B * H, T, S))
     if min(T, S) < 2 or not len(flat):
         return torch.zeros(B, H, dtype=torch.float64, device=P.device)
     if S > EXACT:
-        values = by_matrix(torch.linalg.svdvals, flat @ _krylov(flat))[:, :2].double()
+        values = decompose_batch(torch.linalg.svdvals, flat @ _krylov(flat))[:, :2].double()
         return _ratio(values[:, 1], values[:, 0]).reshape(B, H)
     squares = _eigenvalues(flat.mT @ flat)[:, -2:].clamp_min(0).double()  # (B·H, 2) ascending
     ratio = _ratio(squares[:, 0], squares[:, 1]).sqrt()
     if bool((small := ratio < 0.01).any()):
-        values = by_matrix(torch.linalg.svdvals, flat[small])[:, :2].double()
+        values = decompose_batch(torch.linalg.svdvals, flat[small])[:, :2].double()
         ratio[small] = _ratio(values[:, 1], values[:, 0])
     return ratio.reshape(B, H)
 
@@ -206,7 +206,7 @@ def _krylov(P: Tensor) -> Tensor:
         Y = P.mT @ (P @ Y)
         Y = Y / _positive(Y.norm(dim=1, keepdim=True))
         powers.append(Y)
-    return by_matrix(lambda some: torch.linalg.qr(some).Q, torch.cat(powers, 2))
+    return decompose_batch(lambda some: torch.linalg.qr(some).Q, torch.cat(powers, 2))
 
 
 def _eigenvalues(G: Tensor) -> Tensor:
@@ -215,9 +215,9 @@ def _eigenvalues(G: Tensor) -> Tensor:
     By singular values where LAPACK's eigensolver does not converge.
     """
     try:
-        return by_matrix(torch.linalg.eigvalsh, G)
+        return decompose_batch(torch.linalg.eigvalsh, G)
     except torch.linalg.LinAlgError:
-        return by_matrix(torch.linalg.svdvals, G.double()).flip(1).to(G.dtype)
+        return decompose_batch(torch.linalg.svdvals, G.double()).flip(1).to(G.dtype)
 
 
 def _positive(x: Tensor) -> Tensor:

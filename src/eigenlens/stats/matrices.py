@@ -175,7 +175,7 @@ def matrix_samples(
 
     None where every input is padded.
     """
-    mask, whole = complete_inputs(call)
+    mask, complete = complete_inputs(call)
     if mask is None:
         return None
     if of == "scores" and call.linear:
@@ -185,8 +185,8 @@ def matrix_samples(
         values = (
             (call.pattern() if of == "pattern" else call.raw_scores()).transpose(0, 1).contiguous()
         )
-    if whole is not None:
-        values = values[:, whole]
+    if complete is not None:
+        values = values[:, complete]
     if sums is None:
         H, N = call.heads, int(mask.sum())
         sizes: dict[str, tuple[int, ...]] = {

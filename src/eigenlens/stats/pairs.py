@@ -81,12 +81,12 @@ def complete_inputs(call: AttentionCall) -> tuple[Tensor | None, Tensor | None]:
     if shape.form in {"full", "causal", "fixed"}:
         return call.valid()[0].all(0), None
     valid = call.valid().all(1).expand(len(call.q), -1, -1)  # (B, T, S)
-    whole = valid.any(2).all(1) & valid.any(1).all(1)  # every query and every key takes part
-    if not bool(whole.any()):
-        return None, whole
-    first = valid[int(whole.int().argmax())]
-    if not bool((valid[whole] == first).all()):
+    complete = valid.any(2).all(1) & valid.any(1).all(1)  # every query and every key takes part
+    if not bool(complete.any()):
+        return None, complete
+    first = valid[int(complete.int().argmax())]
+    if not bool((valid[complete] == first).all()):
         raise EigenlensError(
             f"{call.site.full_label} was seen with two different masks; matrix spectra need one"
         )
-    return first, whole
+    return first, complete

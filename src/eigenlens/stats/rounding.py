@@ -39,15 +39,15 @@ def rounding_floor(precision: Precision) -> float:
     return ROUNDINGS * torch.finfo(getattr(torch, precision)).eps
 
 
-def describe(value: float, floor: float, form: str = ".2g") -> str:
+def describe_residual(value: float, floor: float, form: str = ".2g") -> str:
     """A residual in a sentence."""
     return WORDS if value < floor else format(value, form)
 
 
-def in_words(
+def rows_in_words(
     rows: Sequence[dict[str, Any]], names: Collection[str], floor: float
 ) -> list[dict[str, Any]]:
-    """Rows to read: under some names, what is below the floor is said to be."""
+    """Rows to read: in the columns `names`, numbers below the floor are replaced by words."""
     return [
         {
             key: WORDS if key in names and isinstance(value, float) and value < floor else value

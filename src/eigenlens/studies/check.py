@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ..captures import Site
-from ..run.schema import COUNT, LAYER, NUMBER, PLAIN, SHARE, Number, Table, check_schema
+from ..run.schema import COUNT, LAYER, NUMBER, PLAIN, SHARE, NumberSchema, TableSchema, check_schema
 from ..stats.rounding import Precision
 
-LENGTH = Number(1, 2**31, whole=True)
+LENGTH = NumberSchema(1, 2**31, integer=True)
 SITE = {
     "kind": str,
     "name": str,
-    "heads": Number(1, 99_999, whole=True),
-    "kv_heads": Number(1, 99_999, whole=True),
+    "heads": NumberSchema(1, 99_999, integer=True),
+    "kv_heads": NumberSchema(1, 99_999, integer=True),
     "queries": LENGTH,
     "keys": LENGTH,
     "head_dimension": LENGTH,
@@ -51,7 +51,7 @@ RECORD = {
     "length": LENGTH,
     "inputs": COUNT,
     "seconds": SHARE,
-    "versions": Table(str),
+    "versions": TableSchema(str),
     "notes": [str],
     "created?": str,
     "precision?": Precision,
@@ -60,11 +60,11 @@ RECORD = {
         "of": str,
         "before_rope": bool,
         "float64": bool,
-        "diagnosed": Table(Table((*PLAIN, list))),
+        "diagnosed": TableSchema(TableSchema((*PLAIN, list))),
     },
-    "sites": Table(SITE),
-    "diagnostics": {"every?": COUNT, "notes?": Table(str), "tokens?": Table(str)},
-    "files": Table({"bytes": COUNT, "sha256": str}),
+    "sites": TableSchema(SITE),
+    "diagnostics": {"every?": COUNT, "notes?": TableSchema(str), "tokens?": TableSchema(str)},
+    "files": TableSchema({"bytes": COUNT, "sha256": str}),
 }
 
 

@@ -17,7 +17,7 @@ from ..errors import EigenlensError
 from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
 from ..run.result import ResultViews, TitledTable, without_columns
 from ..run.result_folder import read_result, report_damage
-from ..run.schema import COUNT, LAYER, MEASURED, PLAIN, Table, check_schema
+from ..run.schema import COUNT, LAYER, MEASURED, PLAIN, TableSchema, check_schema
 from ..spectra.centring import Centring
 from ..spectra.overlap import Overlap
 from ..spectra.spectrum import Level
@@ -37,7 +37,7 @@ OVERLAP = {
 SCHEMA = {
     "studies": [{"label": str, "folder": str, "name": str, "length": COUNT}],
     "centring": Centring,
-    "changes": [Table((*PLAIN, list))],
+    "changes": [TableSchema((*PLAIN, list))],
     "overlaps": [{"level": Level, "rank": COUNT, "forward": OVERLAP, "backward": OVERLAP}],
     "sha256": str,
 }
@@ -247,7 +247,9 @@ class Comparison(ResultViews):
                 for i, entry in enumerate(record["overlaps"])
             )
             found = cls(studies, record["centring"], pairs, record["changes"])
-            _ = found.sentence  # what the first use of a comparison that is not whole would raise
+            _ = (
+                found.sentence
+            )  # what the first use of a comparison that is not complete would raise
         return found
 
     def __repr__(self) -> str:

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from ..captures import Head, Site
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 from ..spectra.bases import Scope
 from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces
-from ..spectra.rows import levels
+from ..spectra.rows import sums_by_scope
 from ..spectra.spectrum import ANALYSES, LEVELS, Analysis, Level
 from .options import KEPT_VECTORS
 
@@ -27,7 +27,7 @@ def eigenspaces_of(
     """Those of every head, layer or stack; of whole matrices only what a study keeps."""
     for what, given, known_ones in (("analysis", analysis, ANALYSES), ("level", level, LEVELS)):
         if given not in known_ones:
-            raise unknown(what, given, known_ones)
+            raise unknown_name(what, given, known_ones)
     at: list[Head | Site | str] = []
     vectors = []
     if analysis == "matrices":
@@ -44,7 +44,7 @@ def eigenspaces_of(
         dimensions = next(iter(study.sites.values())).pairs
         return Eigenspaces(tuple(at), torch.stack(same(vectors)), None, None, dimensions)
     scatters, values = [], []
-    known = levels(study.row_sums())
+    known = sums_by_scope(study.row_sums())
     for scope in dict.fromkeys(Scope.of(site, level) for site in study.ordered_sites):
         if (sums := known.get(scope)) is None:  # a stack whose layers see different numbers of keys
             continue

@@ -6,7 +6,7 @@ P = 4·H·N bytes, one float32 number of each of the N pairs of every head (twic
 
     sums of rows       R = U without a mask, 4 U with padding,
                        3 U under a mask that is the same in every input (causal)
-    while it fits      c R, c = 1, 2, 3 for one shard, one group, more (`run.shards.copies`)
+    while it fits      c R, c = 1, 2, 3 for one shard, one group, more (`run.shards.most_states`)
     row bases          R + F + 3 U, F = 3 U of a mask that is the same in every input, else 0
     held-out inputs    R + 3 U + R + c R + F
     matrices           2 n P of n samples, or ℓ (2 + c) P of a sketch with ℓ columns;
@@ -28,9 +28,9 @@ from ..data.inputs import Inputs
 from ..data.split import FIT
 from ..errors import EigenlensError
 from ..models.load import Model
-from ..run.shards import SHARDS_PER_GROUP, copies, cut
+from ..run.shards import SHARDS_PER_GROUP, cut_at_documents, most_states
 from ..shell import option
-from ..spectra.factor import bounded, kept, room
+from ..spectra.factor import bounded_columns, exact_columns, kept_columns
 from .options import KEPT_VECTORS, Options
 from .workload import batch_of, mask_form
 
@@ -132,7 +132,7 @@ def study_memory(
     size = options.inputs_per_shard(inputs.length)
 
     def folded(bucket: int) -> int:
-        return copies(len(cut(inputs.documents[inputs.buckets == bucket], size)))
+        return most_states(len(cut_at_documents(inputs.documents[inputs.buckets == bucket], size)))
 
     fit, held = folded(FIT), max(folded(bucket) for bucket in inputs.groups[1:])
     item = 8 if options.float64 else 4
@@ -258,9 +258,12 @@ class Matrices:
             H, N = site.heads, site.pairs
             own = item * H * N * number + 16 * H * N  # samples or Y, and Σ x, Σ x² in float64
             state += own
-            most = max(room(N), bounded(r))
+            most = max(exact_columns(N), bounded_columns(r))
             # columns of factors
-            of_head, of_layer = kept(N, r, number, H), kept(N, r, number * H, len(sites))
+            of_head, of_layer = (
+                kept_columns(N, r, number, H),
+                kept_columns(N, r, number * H, len(sites)),
+            )
             bases += (
                 item * (2 * r + 2) * (H + 1) * N
                 + 8 * of_layer * N

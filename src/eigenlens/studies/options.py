@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ..data.inputs import Request
-from ..diagnostics import DIAGNOSTICS, find
+from ..diagnostics import DIAGNOSTICS, find_diagnostic
 from ..errors import EigenlensError
-from ..names import near
+from ..names import did_you_mean
 from ..shell import STORED_AS, option
 
 STATISTICS = ("rows", "moments", "matrices", "depth", "diagnostics")
@@ -41,7 +41,7 @@ class Options:
     def __post_init__(self) -> None:
         for name in self.only:
             if name not in STATISTICS and name not in DIAGNOSTICS:
-                message = f"no statistic {name!r}{near(name, (*STATISTICS, *DIAGNOSTICS))}"
+                message = f"no statistic {name!r}{did_you_mean(name, (*STATISTICS, *DIAGNOSTICS))}"
                 raise EigenlensError(
                     f"{message}; there are {', '.join(STATISTICS)}, and of diagnostics"
                     f" {', '.join(DIAGNOSTICS)}"
@@ -70,7 +70,7 @@ class Options:
                     f'the thresholds of {name} are settings by name, such as {{"epsilon": 0.2}},'
                     f" not {settings!r}"
                 )
-            find(name)(**settings)  # refuses what it does not know
+            find_diagnostic(name)(**settings)  # refuses what it does not know
             if name not in self.diagnosed:
                 raise EigenlensError(
                     f"thresholds of {name} were given, which is not among the statistics that were"
@@ -91,8 +91,9 @@ class Options:
         return self.shard_size or max(1, 16384 // length)
 
     def depth_step(self, length: int) -> int:
-        """Metrics along depth are measured on every n-th input: on all of them they would cost more
-        than the model.
+        """On every how many inputs metrics along depth are measured.
+
+        On all of them they would cost more than the model.
 
         By default on one in 32, and in inputs of more than 256 tokens on one in `length / 8`, so
         that they take about a fifth of its time; where that would leave too few to say anything, on
@@ -115,8 +116,9 @@ class Options:
         return {name: dict(self.thresholds.get(name, {})) for name in chosen}
 
     def diagnostics_step(self, length: int) -> int:
-        """Diagnostics are measured on every n-th input: one in 32, of more than 256 tokens one in
-        `length / 8`.
+        """On every how many inputs diagnostics are measured.
+
+        One in 32, of more than 256 tokens one in `length / 8`.
 
         Where that would leave too few to say anything, on 16 inputs of up to 128 tokens, on 2 of a
         thousand or more.

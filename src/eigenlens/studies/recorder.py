@@ -9,8 +9,8 @@ A run goes through three stages, each a function below:
     fit        the other fit inputs
     held_out   the held-out inputs, one group of documents after the other
 
-All that it has seen is in one `Run`, which can be killed at any moment and goes on from its last
-checkpoint.
+All that it has seen is in one `StudyRun`, which can be killed at any moment and goes on from its
+last checkpoint.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..spectra.spectrum import Spectrum
 from ..spectra.valid_rows import with_valid_rows
 from ..stats import DepthMetrics, MatrixGram, MatrixSketch, State, Statistic
 from .diagnostic_runner import DiagnosticRunner
-from .run_state import FITTED, PILOT, Run, named, unpack_groups
+from .run_state import FITTED, PILOT, StudyRun, named, unpack_groups
 from .study_pass import Pass
 from .survey import MatrixForm
 
@@ -68,7 +68,7 @@ def run_stages(
 
     `base_pass` is what they all do with a shard, `work` the folder of checkpoints.
     """
-    run = Run.resume_or_begin(base_pass, inputs, matrix, engine, work, progress)
+    run = StudyRun.resume_or_begin(base_pass, inputs, matrix, engine, work, progress)
     if run.stage == "pilot":
         pilot(run)
     if run.stage == "fit":
@@ -108,7 +108,7 @@ def run_stages(
     )
 
 
-def pilot(run: Run) -> None:
+def pilot(run: StudyRun) -> None:
     """The first fit inputs as samples, as many as the sketch has columns.
 
     They are the tests of the sketch, which begins with them.
@@ -128,7 +128,7 @@ def pilot(run: Run) -> None:
     run.stage = "fit"
 
 
-def fit(run: Run) -> None:
+def fit(run: StudyRun) -> None:
     """All fit inputs, or those behind the pilot."""
     number, sketched = run.inputs.number(FIT), run.matrix == "sketch"
     first = run.base_pass.options.columns if sketched else 0
@@ -146,7 +146,7 @@ def fit(run: Run) -> None:
         run.save(PartialFold(-1, 0, True, None))
 
 
-def held_out(run: Run, rows: RowAnalysis | None, matrices: MatrixAnalysis | None) -> None:
+def held_out(run: StudyRun, rows: RowAnalysis | None, matrices: MatrixAnalysis | None) -> None:
     """The held-out inputs.
 
     When the last shard of a group of documents is in, the variance that the bases hold of this
@@ -180,7 +180,7 @@ def held_out(run: Run, rows: RowAnalysis | None, matrices: MatrixAnalysis | None
 
 
 def _complete_groups(
-    run: Run, job: Pass, groups: list[list[Shard]], before: int
+    run: StudyRun, job: Pass, groups: list[list[Shard]], before: int
 ) -> Iterator[PartialFold[State]]:
     """The shard groups of a stage as they are complete, in order; `before` inputs ran before them.
 
@@ -209,7 +209,7 @@ def _complete_groups(
 
 
 def _shard_groups(
-    run: Run, bucket: int, start: int, stop: int, size: int | None = None, before: int = 0
+    run: StudyRun, bucket: int, start: int, stop: int, size: int | None = None, before: int = 0
 ) -> list[list[Shard]]:
     """The inputs `start` to `stop` of a bucket in shards of about `size`.
 
@@ -221,13 +221,13 @@ def _shard_groups(
     return shard_groups(make_shards(run.inputs, chosen, size, batch, before + start))
 
 
-def _add_fit(run: Run, job: Pass, part: PartialFold[State]) -> None:
+def _add_fit(run: StudyRun, job: Pass, part: PartialFold[State]) -> None:
     if part.state is not None:
         merge_by_name(run.fit, job.statistics(part.state))
 
 
 def _end_document_group(
-    run: Run, analyses: Mapping[str, RowAnalysis | MatrixAnalysis | None]
+    run: StudyRun, analyses: Mapping[str, RowAnalysis | MatrixAnalysis | None]
 ) -> None:
     """What the bases hold of the group under way, which then joins the others.
 
@@ -253,6 +253,6 @@ def merge_by_name(mine: dict[str, Statistic], more: Mapping[str, Statistic]) -> 
             mine[name] = more[name]
 
 
-def _all_failed(run: Run, which: str) -> EigenlensError:
+def _all_failed(run: StudyRun, which: str) -> EigenlensError:
     error = f", the last of them with: {run.failed[-1]['error']}" if run.failed else ""
     return EigenlensError(f"every shard of the {which} inputs failed{error}")

@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from ..captures import BySite, Labels, Site, SiteInfo, unknown_place
+from ..captures import BySite, Labels, Site, SiteInfo, unknown_location
 from ..data.inputs import Request
-from ..diagnostics import Finding, Findings, find
-from ..diagnostics.depth import Depth, of_depth
+from ..diagnostics import Finding, Findings, find_diagnostic
+from ..diagnostics.depth import Depth, depth_findings
 from ..diagnostics.roles import roles_sentence
 from ..display import numbered
 from ..errors import EigenlensError
-from ..names import unknown
+from ..names import unknown_name
 from ..passes.facts import Facts
 from ..run.checkpoints import unpack_states
 from ..run.files import read_tensors, seal, sha256
@@ -29,7 +29,7 @@ from ..shell import option
 from ..spectra.bases import Scope
 from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
-from ..spectra.rows import RowBasis, levels, row_basis
+from ..spectra.rows import RowBasis, row_basis, sums_by_scope
 from ..spectra.sentences import dimension_sentence
 from ..spectra.spectrum import Level, Spectra
 from ..stats import DepthMetrics, QueryKeyMoments, RowMoments, RowSums, VectorSums
@@ -212,13 +212,13 @@ class Study(ResultViews):
     def row_sums(self, part: Literal["fit", "held"] = "fit") -> dict[Site, RowSums]:
         """First and second moments of the rows of every site."""
         if part not in HALVES:
-            raise unknown("part", part, HALVES)
+            raise unknown_name("part", part, HALVES)
         return self._rows[part]
 
     def moments(self, part: Literal["fit", "held"] = "fit") -> dict[Site, VectorSums]:
         """Moments of queries and keys of every site."""
         if part not in HALVES:
-            raise unknown("part", part, HALVES)
+            raise unknown_name("part", part, HALVES)
         with self._damage("moments"):
             state = halves(self._tensors("moments"))[part]
             check_moments(state, self.sites)
@@ -242,7 +242,7 @@ class Study(ResultViews):
 
         Entropy and spectral gap are those of the metrics along depth.
         """
-        along = of_depth(self.depth) if self.has("depth") else []
+        along = depth_findings(self.depth) if self.has("depth") else []
         with self._damage("diagnostics"):
             return Findings([*self._diagnosed(), *along])
 
@@ -256,7 +256,7 @@ class Study(ResultViews):
         tokens = {int(number): text for number, text in about["tokens"].items()}
         for name, settings in asked.items():
             made = (
-                find(name)
+                find_diagnostic(name)
                 .from_state(states[f"diagnostic {name}"], **settings)
                 .result(about["notes"].get(name, ""), tokens)
             )
@@ -278,10 +278,10 @@ class Study(ResultViews):
         `Scope("head", "encoder", 3)` is those of each head of a layer.
         """
         if (scope, centring) not in self._bases:
-            known = levels(self.row_sums())
+            known = sums_by_scope(self.row_sums())
             if (sums := known.get(scope)) is None:
                 others = (one.at for one in known if one.level == scope.level)
-                raise unknown_place(scope.level, scope.at, others)
+                raise unknown_location(scope.level, scope.at, others)
             with self._damage("rows"):
                 self._bases[scope, centring] = row_basis(sums, centring)
         return self._bases[scope, centring]

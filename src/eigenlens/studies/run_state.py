@@ -28,7 +28,7 @@ DocumentGroup = dict[str, dict[Key, Energies]]
 
 
 @dataclass
-class Run:
+class StudyRun:
     """A study under way: what it does, where it stands, and all that it has seen so far.
 
     The stages (`pilot`, `fit`, `held_out` of `recorder.py`) change it; a checkpoint is what is seen
@@ -70,7 +70,7 @@ class Run:
         engine: Engine,
         work: Path,
         progress: Progress,
-    ) -> Run:
+    ) -> StudyRun:
         """A run that goes on from the last checkpoint in `work`, or begins."""
         began, checkpoints = time.perf_counter(), Checkpoints(work)
         first = "pilot" if matrix == "sketch" else "fit"

@@ -12,21 +12,21 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from ..captures.borrowed import borrowed
+from ..captures.borrowed import evaluation_mode
 from ..captures.precision import in_double, stays_double
 from ..data.inputs import Inputs, Request, prepare
 from ..data.needs import check_asked
 from ..data.token_text import id_texts
 from ..models.catalogue import DEFAULT_MODEL
 from ..models.load import Model, load
-from ..names import several
+from ..names import split_names
 from ..passes.data_names import Data, data_names
 from ..passes.facts import made_now
 from ..passes.model_ref import ModelRef
-from ..run.engine import Engine, choose, use_engine
+from ..run.engine import Engine, choose_engine, use_engine
 from ..run.files import disk_errors
-from ..run.memory import free
-from ..run.progress import Progress, say, silent
+from ..run.memory import free_bytes
+from ..run.progress import Progress, print_line, silent
 from ..run.run_all import describe_failures
 from ..spectra.sentences import bound_levels
 from ..stats.rounding import precision_of
@@ -155,7 +155,7 @@ def study(
     """
     keep = tempfile.TemporaryDirectory(prefix="eigenlens-") if output_dir is None else None
     folder = StudyFolder(Path(keep.name if keep else output_dir), resume, overwrite)  # type: ignore[arg-type]
-    engine = choose(engine)
+    engine = choose_engine(engine)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         stack.enter_context(folder.reserved())
@@ -163,7 +163,7 @@ def study(
         # request
         check_asked(model, data)
         loaded = load(model, device=device, tokenizer=tokenizer)
-        stack.enter_context(borrowed(loaded.module, device))
+        stack.enter_context(evaluation_mode(loaded.module, device))
         if engine.remote:
             ModelRef.of(loaded).check_reachable()
         with disk_errors(scratch):
@@ -173,7 +173,7 @@ def study(
             stack.enter_context(stays_double())
         asked = Options(
             Request(names, max_length, max_inputs, held_out, seed, padding),
-            tuple(several(only)),
+            tuple(split_names(only)),
             of,
             before_rope,
             rank,
@@ -196,17 +196,17 @@ def study(
         memory = study_memory(
             loaded, inputs, surveyed.sites, surveyed.options, surveyed.matrix, engine.here
         )
-        room = free(loaded.device)
+        room = free_bytes(loaded.device)
         memory.check(room, None if max_memory is None else int(max_memory * 1e9))
 
         # run
-        stack.enter_context(use_engine(engine))  # a cluster that cannot be had leaves no folder
+        stack.enter_context(use_engine(engine))  # a cluster that cannot be reached leaves no folder
         if not folder.goes_on:
             del inputs  # not to be held twice: they are read again from the folder
             folder.begin()
             inputs = prepare(loaded, asked.request, folder.unfinished, resume=True)
         with disk_errors(folder.unfinished):
-            say(memory.sentence(room))
+            print_line(memory.sentence(room))
             model_ref = ModelRef.of(loaded, device, float64)
             job = Pass(model_ref, surveyed.options, surveyed.sites, surveyed.depth, engine.threads)
             recording = run_stages(

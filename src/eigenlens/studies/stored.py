@@ -91,7 +91,7 @@ def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
             or any(bool(part.isinf().any()) for part in parts.values())
         ):
             raise ValueError(f"{prefix} has no spectrum")
-        if numbers.shape[1] not in (3, 4):  # studies of before told no lower bounds
+        if numbers.shape[1] not in (3, 4):  # earlier studies kept no lower bounds
             raise ValueError(f"{prefix} has {numbers.shape[1]} numbers beside its spectrum")
         heads = sites[site].heads if site is not None and level == "head" else 1
         if len(numbers) != heads:

@@ -75,8 +75,10 @@ class Pass:
         vars(self).update({**state, **tensors})
 
     def run(self, content: ShardBatches, tick: Tick) -> State:
-        """The state of one shard: its batches through the model, while capture hands every
-        attention call and every block to statistics and diagnostics.
+        """The state of one shard.
+
+        Its batches go through the model, while capture hands every attention call and every block
+        to statistics and diagnostics.
         """
         with self.model_ref.running() as model:
             self.sketch_tests = to_device(self.sketch_tests, model.device)
@@ -185,8 +187,10 @@ class Pass:
 
 @dataclass
 class CaptureRun:
-    """Who sees what of the passes over a shard: calls go to the statistics and the diagnostics,
-    blocks to the metrics along depth and the diagnostics.
+    """Who sees what of the passes over a shard.
+
+    Calls go to the statistics and the diagnostics, blocks to the metrics along depth and the
+    diagnostics.
     """
 
     statistics: Mapping[str, Statistic]

@@ -16,7 +16,7 @@ from ..errors import EigenlensError, first_line
 from ..models.forward import forward_of
 from ..models.load import Model
 from ..passes.sinks import sinks_of
-from ..run.shards import copies
+from ..run.shards import most_states
 from ..shell import option
 from .memory import Matrices
 from .options import Options
@@ -94,7 +94,7 @@ def matrix_form(
     form: MatrixForm = "gram" if fit <= 2 * options.columns else "sketch"
     shards = 1 + math.ceil(max(fit - options.columns, 0) / options.inputs_per_shard(inputs.length))
     needed = Matrices.of(sites, options, form, fit, 8 if options.float64 else 4).most(
-        copies(shards)
+        most_states(shards)
     )
     if needed > options.matrix_memory * 1e9:
         pairs = sum(site.heads * site.pairs for site in sites.values())

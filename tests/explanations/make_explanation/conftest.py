@@ -48,4 +48,4 @@ def classifier():
 
 @pytest.fixture(scope="package")
 def tokenizer():
-    return AutoTokenizer.from_pretrained(catalogue.folder("minilm"))
+    return AutoTokenizer.from_pretrained(catalogue.model_folder("minilm"))

@@ -7,7 +7,7 @@ import torch
 from eigenlens import Study, load, study
 from eigenlens.captures import capture
 from eigenlens.cli.terminal import show
-from eigenlens.diagnostics import DIAGNOSTICS, CallView, find
+from eigenlens.diagnostics import DIAGNOSTICS, CallView, find_diagnostic
 from studies.diagnostic_runner.small import SMALL, finite
 
 
@@ -32,7 +32,7 @@ def test_they_see_every_nth_input_of_all(place, llama, data, made):
     assert {n.number for n in sinks.numbers if n.name == "strength"} == {8}
     every = study(llama, data, **SMALL, diagnostics_every=1, only=["sinks"]).diagnostics["sinks"]
     assert {n.number for n in every.numbers if n.name == "strength"} == {24}
-    alone = find("sinks")()
+    alone = find_diagnostic("sinks")()
     ids = torch.from_numpy(np.concatenate(list(_ids(llama, data))))
 
     def see(call):

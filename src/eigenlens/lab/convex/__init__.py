@@ -4,7 +4,7 @@ See arXiv 2205.08078.
 """
 
 from .clusters import Clusters, contributions, directions, k_means, nearest, purity, token_clusters
-from .heads import Heads, TrainedHeads, heads_of, matrix_of, train_heads
+from .heads import ConvexHeads, TrainedHeads, heads_from_matrix, matrix_of, train_heads
 from .losses import Logistic, Loss, Squared
 from .problem import (
     ConvexBlock,
@@ -13,7 +13,7 @@ from .problem import (
     LinearAttention,
     LinearMixer,
     Problem,
-    memory_of,
+    convex_memory,
 )
 from .solution import Solution
 from .solver import certificate, solve
@@ -21,9 +21,9 @@ from .solver import certificate, solve
 __all__ = [
     "Clusters",
     "ConvexBlock",
+    "ConvexHeads",
     "FourierOperator",
     "GatedAttention",
-    "Heads",
     "LinearAttention",
     "LinearMixer",
     "Logistic",
@@ -34,11 +34,11 @@ __all__ = [
     "TrainedHeads",
     "certificate",
     "contributions",
+    "convex_memory",
     "directions",
-    "heads_of",
+    "heads_from_matrix",
     "k_means",
     "matrix_of",
-    "memory_of",
     "nearest",
     "purity",
     "solve",

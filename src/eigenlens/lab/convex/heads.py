@@ -21,7 +21,7 @@ from .problem import ConvexBlock, Problem
 
 
 @dataclass(frozen=True, eq=False)
-class Heads:
+class ConvexHeads:
     """W_1 (m, *left), W_2 (m, *right), and the group that each head belongs to, (m,)."""
 
     W1: Tensor
@@ -33,7 +33,7 @@ class Heads:
 
     @property
     def penalty(self) -> Tensor:
-        """`½ Σ_j(‖W_1j‖² + ‖W_2j‖²)`"""
+        """The penalty of both layers, `½ Σ_j(‖W_1j‖² + ‖W_2j‖²)`."""
         return 0.5 * (self.W1.square().sum() + self.W2.square().sum())
 
     def rows(self) -> list[dict[str, float]]:
@@ -44,7 +44,7 @@ class Heads:
         ]
 
 
-def heads_of(block: ConvexBlock, Z: Tensor, share: float = 1e-9) -> Heads:
+def heads_from_matrix(block: ConvexBlock, Z: Tensor, share: float = 1e-9) -> ConvexHeads:
     """The heads of Z (P, rows, columns), largest first within a gate.
 
     Singular values below `share` of the largest are none.
@@ -55,10 +55,10 @@ def heads_of(block: ConvexBlock, Z: Tensor, share: float = 1e-9) -> Heads:
     gate, which = torch.nonzero(share * S.max() < S, as_tuple=True)
     root = S[gate, which].sqrt()[:, None]
     W1, W2 = root * U[gate, :, which], root * Vh[gate, which]
-    return Heads(W1.view(-1, *block.left), W2.view(-1, *block.right), gate)
+    return ConvexHeads(W1.view(-1, *block.left), W2.view(-1, *block.right), gate)
 
 
-def matrix_of(block: ConvexBlock, heads: Heads) -> Tensor:
+def matrix_of(block: ConvexBlock, heads: ConvexHeads) -> Tensor:
     """`Z_p = Σ_{j in p} vec(W_1j) vec(W_2j)ᵀ`, (P, rows, columns)."""
     Z = heads.W1.new_zeros(block.shape)
     return Z.index_add(
@@ -73,7 +73,7 @@ class TrainedHeads:
     Its `objective`, the norm of the `gradient`, and how often it was computed.
     """
 
-    heads: Heads
+    heads: ConvexHeads
     objective: float
     gradient: float
     evaluations: int
@@ -112,9 +112,11 @@ def train_heads(
     rng = np.random.default_rng(seed)
     evaluations = 0
 
-    def heads_at(x: np.ndarray) -> Heads:
+    def heads_at(x: np.ndarray) -> ConvexHeads:
         flat = torch.from_numpy(x).to(block.X)
-        return Heads(flat[:cut].view(shapes[0]).clone(), flat[cut:].view(shapes[1]).clone(), gate)
+        return ConvexHeads(
+            flat[:cut].view(shapes[0]).clone(), flat[cut:].view(shapes[1]).clone(), gate
+        )
 
     def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal evaluations

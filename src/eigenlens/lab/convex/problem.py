@@ -75,7 +75,7 @@ class ConvexBlock(ABC):
 
     @abstractmethod
     def apply(self, Z: Tensor) -> Tensor:
-        """(P, rows, columns) → (n, s, c)"""
+        """Weights (P, rows, columns) to outputs (n, s, c)."""
 
     @abstractmethod
     def adjoint(self, R: Tensor) -> Tensor:
@@ -290,7 +290,7 @@ class Problem:
         )
 
 
-def memory_of(problem: Problem) -> int:
+def convex_memory(problem: Problem) -> int:
     """Bytes that a solution holds at its largest.
 
     `b·(n·s·d + kept + 8·n·s·c + 14·P·rows·columns + 6·P·min(rows, columns)²)`.
@@ -307,9 +307,9 @@ def memory_of(problem: Problem) -> int:
     return block.X.element_size() * numbers
 
 
-def within(problem: Problem, gigabytes: float) -> None:
+def check_fits(problem: Problem, gigabytes: float) -> None:
     """Refuse what would hold more than that, before anything is computed."""
-    if (needed := memory_of(problem)) > gigabytes * 1e9:
+    if (needed := convex_memory(problem)) > gigabytes * 1e9:
         block = problem.block
         sizes = f"n={block.n}, s={block.s}, d={block.d}, c={block.c}"
         gates = f", {block.groups} gates" if block.groups > 1 else ""

@@ -17,7 +17,7 @@ and `⟨g, Z*⟩ ≥ −Ω°(g)‖Z*‖_*`, `β‖Z*‖_* ≤ min P` since F ≥
 
 The last term is 0 where Z is stationary along its own ray, in particular at every stationary point
 of the block with heads (there `⟨∇_{W_1j}, W_1j⟩ = −β‖W_1j‖²`), and only there is the first a bound
-by itself. Both are told.
+by itself. Both are reported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ...errors import EigenlensError
 from ...run.progress import Progress, silent
-from .problem import Problem, within
+from .problem import Problem, check_fits
 from .solution import Solution
 
 EVERY = 10
@@ -63,7 +63,7 @@ def solve(
         raise EigenlensError(
             f"a tolerance is above 0 and there is a step or more; got {tolerance} and {most}"
         )
-    within(problem, gigabytes)
+    check_fits(problem, gigabytes)
     shape, X = problem.block.shape, problem.block.X
     if start is not None and tuple(start.shape) != shape:
         raise EigenlensError(f"Z is {shape}, the start is {tuple(start.shape)}")

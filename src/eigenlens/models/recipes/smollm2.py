@@ -12,7 +12,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from eigenlens.extras import needs
 from eigenlens.models.archives import extract
-from eigenlens.models.recipes.transformers_folder import write_json, write_tokenizer, write_weights
+from eigenlens.models.recipes.transformers_folder import (
+    write_json_file,
+    write_tokenizer,
+    write_weights,
+)
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -31,7 +35,7 @@ def convert(archive: Path, folder: Path) -> None:
     config = model.config.to_diff_dict()
     origin = ("quantization_config", "_name_or_path", "_model_name_or_path")
     settings = {key: value for key, value in config.items() if key not in origin}
-    write_json(folder, "config.json", settings | {"architectures": ["LlamaForCausalLM"]})
+    write_json_file(folder, "config.json", settings | {"architectures": ["LlamaForCausalLM"]})
 
     # The file names its splitting rule ("smollm": each digit alone, then GPT-2's), which the loader
     # does not read.

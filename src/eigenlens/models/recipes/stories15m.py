@@ -10,7 +10,11 @@ import numpy as np
 
 from eigenlens.models.archives import member
 from eigenlens.models.recipes.llama2c_tokenizer import read_vocabulary, tokenizer_json
-from eigenlens.models.recipes.transformers_folder import write_json, write_tokenizer, write_weights
+from eigenlens.models.recipes.transformers_folder import (
+    write_json_file,
+    write_tokenizer,
+    write_weights,
+)
 
 HEADER = struct.Struct("<7i")
 
@@ -68,7 +72,7 @@ def convert(archive: Path, folder: Path) -> None:
         "pad_token_id": 2,
         "dtype": "float32",
     }
-    write_json(folder, "config.json", config)
+    write_json_file(folder, "config.json", config)
     write_tokenizer(folder, tokenizer_json(read_vocabulary(data[floats.offset :], V)), TOKENIZER)
 
 

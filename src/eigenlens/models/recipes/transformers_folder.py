@@ -27,7 +27,7 @@ def write_weights(folder: Path, weights: Mapping[str, torch.Tensor | np.ndarray]
     file.chmod(mode)  # the library makes the file private to its owner, and a cache may be shared
 
 
-def write_json(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+def write_json_file(folder: Path, name: str, content: Mapping[str, Any]) -> None:
     (folder / name).write_text(
         json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
@@ -41,5 +41,5 @@ def write_tokenizer(folder: Path, tokenizer: bytes | str, settings: Mapping[str,
     """
     content = json.loads(tokenizer)
     content["truncation"] = content["padding"] = None
-    write_json(folder, "tokenizer.json", content)
-    write_json(folder, "tokenizer_config.json", settings)
+    write_json_file(folder, "tokenizer.json", content)
+    write_json_file(folder, "tokenizer_config.json", settings)

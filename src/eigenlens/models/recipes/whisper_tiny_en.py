@@ -15,7 +15,7 @@ import torch
 from transformers import WhisperFeatureExtractor
 
 from eigenlens.models.archives import member
-from eigenlens.models.recipes.transformers_folder import write_json, write_weights
+from eigenlens.models.recipes.transformers_folder import write_json_file, write_weights
 
 END, START, NO_TIMESTAMPS = 50256, 50257, 50362
 
@@ -64,7 +64,7 @@ def convert(archive: Path, folder: Path) -> None:
         "pad_token_id": END,
         "dtype": "float32",
     }
-    write_json(folder, "config.json", config)
+    write_json_file(folder, "config.json", config)
     generation = {
         "decoder_start_token_id": START,
         "bos_token_id": END,
@@ -77,7 +77,7 @@ def convert(archive: Path, folder: Path) -> None:
         "return_timestamps": False,
         "max_length": dims["n_text_ctx"],
     }
-    write_json(folder, "generation_config.json", generation)
+    write_json_file(folder, "generation_config.json", generation)
     WhisperFeatureExtractor(feature_size=dims["n_mels"]).save_pretrained(folder)
 
 

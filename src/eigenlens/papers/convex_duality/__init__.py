@@ -19,7 +19,7 @@ from ..paper import Paper
 from .blocks import block_run, counterexample, head_runs, path_rows
 from .claims import claims_of
 from .pictures import charts
-from .tokens import Tokens, token_run
+from .tokens import PictureTokens, token_run
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     makes["counterexample"] = partial(counterexample, scale, 1000 * seed)
     *sets, path, off = parts.each(makes, progress, "numbers of heads, path, counterexample")
     counted = [row for one in sets for row in one]
-    tokens = Tokens(scale, seed)
+    tokens = PictureTokens(scale, seed)
     drawn = parts.each(
         {f"tokens-{draw}": partial(token_run, tokens, scale, draw) for draw in range(scale.draws)},
         progress,

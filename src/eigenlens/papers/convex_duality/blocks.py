@@ -20,7 +20,7 @@ from ...lab.convex import (
     Problem,
     Squared,
     certificate,
-    heads_of,
+    heads_from_matrix,
     matrix_of,
     solve,
     train_heads,
@@ -33,7 +33,7 @@ GATES = 3
 STEPS = 100_000
 
 
-def drawn(scale: Scale, seed: int) -> Problem:
+def random_problem(scale: Scale, seed: int) -> Problem:
     """Normal tokens of mean squared norm 1, and what linear attention makes of them.
 
     It has `teachers` normal heads.
@@ -78,7 +78,7 @@ def block_run(name: str, loss: str, scale: Scale, seed: int) -> dict[str, Any]:
     found = solve(problem, beta, most=STEPS)
     apart = []
     for Z in (found.Z, _normal(source, *block.shape)):  # the optimum, and one of full rank
-        heads, out = heads_of(block, Z), block.apply(Z)
+        heads, out = heads_from_matrix(block, Z), block.apply(Z)
         apart.append(
             float(
                 (block.attend(heads.W1, heads.W2, heads.gate) - out).abs().max() / out.abs().max()
@@ -116,7 +116,7 @@ def head_runs(scale: Scale, seed: int) -> list[dict[str, Any]]:
 
     The relative distance to the optimum, and both certificates.
     """
-    problem = drawn(scale, seed)
+    problem = random_problem(scale, seed)
     found = solve(problem, scale.beta, most=STEPS)
     rows = []
     for m in scale.heads:
@@ -143,7 +143,7 @@ def head_runs(scale: Scale, seed: int) -> list[dict[str, Any]]:
 
 def path_rows(scale: Scale, seed: int) -> list[dict[str, Any]]:
     """The optimum along β, as a share of the β from which Z = 0 is the optimum."""
-    problem = drawn(scale, seed)
+    problem = random_problem(scale, seed)
     most, start, rows = problem.beta_max(), None, []
     for share in (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002):
         found = solve(problem, share * most, most=STEPS, start=start)
@@ -168,7 +168,7 @@ def counterexample(scale: Scale, seed: int) -> list[dict[str, Any]]:
 
     Its gradient is 0, so (‖∇F‖/β − 1)₊ is, and yet it is no optimum with a penalty.
     """
-    problem = drawn(scale, seed)
+    problem = random_problem(scale, seed)
     units = torch.eye(problem.block.shape[1] * problem.block.shape[2], dtype=torch.float64)
     A = torch.stack([problem.apply(one.view(problem.block.shape)).flatten() for one in units], 1)
     # of the squared loss: Y itself

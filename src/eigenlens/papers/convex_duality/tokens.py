@@ -49,7 +49,7 @@ HEADS: dict[str, Callable[[Tensor], ConvexBlock]] = {
 }
 
 
-class Tokens:
+class PictureTokens:
     """The model's last patch tokens of the pictures, made when they are first asked for."""
 
     def __init__(self, scale: Scale, seed: int) -> None:
@@ -94,8 +94,9 @@ class Tokens:
         )
 
     def draw(self, number: int) -> tuple[list[list[np.ndarray]], list[Tensor], list[Tensor], float]:
-        """Pictures, tokens (n, s, d) and classes to fit, to choose by and to judge by, and the
-        share of variance that d keeps.
+        """Pictures, tokens (n, s, d) and classes to fit, to choose by and to judge by.
+
+        The last value is the share of variance that d keeps.
 
         Principal components and scale are those of the tokens to fit.
         """
@@ -115,7 +116,7 @@ class Tokens:
         return split, list(X.split(sizes)), list(classes[here].split(sizes)), kept
 
 
-def token_run(tokens: Tokens, scale: Scale, number: int) -> dict[str, Any]:
+def token_run(tokens: PictureTokens, scale: Scale, number: int) -> dict[str, Any]:
     """One draw of pictures.
 
     Held-out accuracy of every kind of head, and clusters by the rows of attention.
@@ -190,7 +191,11 @@ def _labels(block: LinearAttention, solution: Solution, X: Tensor, start: int) -
 
 
 def _path(
-    make: Callable[[Tensor], ConvexBlock], X: Tensor, y: Tensor, scale: Scale, until: float = 0.0
+    make: Callable[[Tensor], ConvexBlock],
+    X: Tensor,
+    y: Tensor,
+    scale: Scale,
+    until: float = 0.0,
 ) -> list[tuple[float, Solution]]:
     """The optimum at each β, from the largest down to `until`, each from the one before."""
     problem = Problem(make(X), Logistic(y[:, None], CLASSES), pooled=True)

@@ -18,11 +18,11 @@ from typing import Any
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
-from ..paper import Paper, of_models
+from ..paper import Paper, parts_by_model
 from .claims import claims_of
 from .keys import causal_leak, mixtures, model_keys, random_keys, tight
 from .pictures import charts
-from .training import Training, training_rows
+from .training import DoublyNormalisedTraining, training_rows
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Scale:
     text: str
     length: int
     inputs: int
-    training: Training
+    training: DoublyNormalisedTraining
 
 
 FULL = Scale(
@@ -45,7 +45,7 @@ FULL = Scale(
     "wikipedia",
     128,
     16,
-    Training("python-docs", 400_000, 64, 64, 3, 4, 300, 2, 3),
+    DoublyNormalisedTraining("python-docs", 400_000, 64, 64, 3, 4, 300, 2, 3),
 )
 QUICK = Scale(
     (8, 32),
@@ -54,7 +54,7 @@ QUICK = Scale(
     "python-docs",
     48,
     4,
-    Training("python-docs", 60_000, 32, 32, 2, 2, 30, 1, 1),
+    DoublyNormalisedTraining("python-docs", 60_000, 32, 32, 2, 2, 30, 1, 1),
 )
 
 
@@ -64,7 +64,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         name: partial(model_keys, name, scale.text, scale.length, scale.inputs, seed)
         for name in scale.models
     }
-    found, missing = of_models(parts, makes, progress)
+    found, missing = parts_by_model(parts, makes, progress)
     models = list(found.values())
     heads = [row for found in models for row in found["heads"]]
     runs = training_rows(scale.training, parts, seed, progress)

@@ -22,7 +22,7 @@ from ...attention.doubly_normalised import balanced
 from ...captures import AttentionCall, Head, capture
 from ...diagnostics import CallView
 from ...diagnostics.diagnostic import field_by_site
-from ...diagnostics.keys import BINS, NORMALISED, Keys, below, histogram, key_weights
+from ...diagnostics.keys import BINS, NORMALISED, Keys, below_threshold, histogram, key_weights
 from ...errors import EigenlensError
 from ...models.load import load
 from ..inputs import token_ids
@@ -147,7 +147,7 @@ class KeyWeights:
         # (B, H, S)
         weights = key_weights(A.sum(2, dtype=torch.float64) / seen_by.clamp_min(1), seen_by)
         for at, threshold in enumerate(self.thresholds.tolist()):
-            self.below[:, at] += below(weights, seen.any(2), threshold).sum((0, 2))
+            self.below[:, at] += below_threshold(weights, seen.any(2), threshold).sum((0, 2))
         self.least = torch.minimum(self.least, weights.amin((0, 2)))
         self.histogram += histogram(weights)
         self.keys += weights.shape[0] * weights.shape[2]

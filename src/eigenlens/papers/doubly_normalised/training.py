@@ -11,7 +11,17 @@ from typing import Any
 
 import torch
 
-from ...lab import Config, MaskedBytes, Settings, Sort, Task, Transformer, documents, split, train
+from ...lab import (
+    Config,
+    LearningTask,
+    MaskedBytes,
+    Sort,
+    TrainingSettings,
+    Transformer,
+    documents,
+    split,
+    train,
+)
 from ...run.parts import Parts
 from ...run.progress import Progress
 from .keys import KeyWeights
@@ -21,7 +31,7 @@ TASKS = ("sort", "masked bytes")
 
 
 @dataclass(frozen=True)
-class Training:
+class DoublyNormalisedTraining:
     """A text and a model of its masked bytes, both small, and how long it learns.
 
     And the same of sorting 8 letters.
@@ -41,7 +51,7 @@ class Training:
 
 
 def training_rows(
-    scale: Training, parts: Parts, seed: int, progress: Progress
+    scale: DoublyNormalisedTraining, parts: Parts, seed: int, progress: Progress
 ) -> list[dict[str, Any]]:
     """One row for every task, mechanism and seed.
 
@@ -60,13 +70,20 @@ def training_rows(
 
 
 def _run(
-    task: str, name: str, scale: Training, parts: Parts, seed: int, progress: Progress
+    task: str,
+    name: str,
+    scale: DoublyNormalisedTraining,
+    parts: Parts,
+    seed: int,
+    progress: Progress,
 ) -> dict[str, Any]:
     made, config = _sort(scale, name) if task == "sort" else _bytes(scale, name)
     torch.manual_seed(seed)
     model = Transformer(config)
     batch = scale.sort_batch if task == "sort" else scale.batch
-    settings = Settings(scale.steps, batch=batch, measure=max(1, scale.steps // 6), seed=seed)
+    settings = TrainingSettings(
+        scale.steps, batch=batch, measure=max(1, scale.steps // 6), seed=seed
+    )
     checkpoint = parts.checkpoint(f"training/{task.replace(' ', '-')}/{name}-{seed}")
     done = train(
         model,
@@ -92,14 +109,14 @@ def _run(
     }
 
 
-def _sort(scale: Training, name: str) -> tuple[Task, Config]:
+def _sort(scale: DoublyNormalisedTraining, name: str) -> tuple[LearningTask, Config]:
     task = Sort()
     return task, task.config(
         width=scale.width, layers=scale.layers, heads=scale.heads, mechanism=name
     )
 
 
-def _bytes(scale: Training, name: str) -> tuple[Task, Config]:
+def _bytes(scale: DoublyNormalisedTraining, name: str) -> tuple[LearningTask, Config]:
     task = MaskedBytes(*split(documents(scale.text, scale.characters)), length=scale.length)
     return task, Config(
         task.vocabulary, scale.length, scale.width, scale.layers, scale.heads, mechanism=name
@@ -107,7 +124,7 @@ def _bytes(scale: Training, name: str) -> tuple[Task, Config]:
 
 
 @torch.no_grad()
-def _keys(model: Transformer, task: Task) -> tuple[float, float, float | None]:
+def _keys(model: Transformer, task: LearningTask) -> tuple[float, float, float | None]:
     """The share of held-out keys with a weight below 1/S, and the least weight.
 
     Of all heads; and the mean share of softmax.

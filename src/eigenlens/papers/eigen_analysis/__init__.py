@@ -41,7 +41,7 @@ class Scale:
     text: str
     length: int
     inputs: int
-    training: training.Training
+    training: training.EigenAnalysisTraining
 
 
 FULL = Scale(

@@ -21,7 +21,7 @@ from ...attention.uniform_keys import UniformKeys
 from ...captures import AttentionCall
 from ...captures.sites import Site
 from ...lab import Config, MaskedBytes, Transformer
-from ...names import unknown
+from ...names import unknown_name
 from ...spectra.centring import normaliser, row_mean, row_scatter
 from ...stats import QueryKeyMoments, RowMoments
 from .reconstruction import chosen_keys
@@ -40,7 +40,7 @@ MECHANISMS = (
 
 
 @dataclass(frozen=True)
-class Moments:
+class LayerMoments:
     """Of one layer: `mean` (H, n) and `covariance` (H, n, n) of score rows.
 
     Second moments (H, d, d) of queries, keys.
@@ -58,9 +58,9 @@ class Moments:
 
 
 @torch.no_grad()
-def moments(
+def layer_moments(
     model: Transformer, task: MaskedBytes, batches: int, size: int, seed: int
-) -> list[Moments]:
+) -> list[LayerMoments]:
     """The moments of every layer on training inputs, whatever mechanism the layer attends with.
 
     They are of the scores that the queries and keys of the layer have, not of those that the
@@ -82,7 +82,7 @@ def moments(
         centred = mean_map - mean[:, None]
         within = scatter / pairs[site].rows - centred.transpose(1, 2) @ centred / mean_map.shape[1]
         found.append(
-            Moments(
+            LayerMoments(
                 mean, covariance, mean_map, within, sums[site].query_second, sums[site].key_second
             )
         )
@@ -138,8 +138,8 @@ def _seen(model: Transformer, *statistics: Any) -> Iterator[None]:
             hook.remove()
 
 
-def make(
-    name: str, share: float, config: Config, found: list[Moments], learned: bool = True
+def make_mechanism(
+    name: str, share: float, config: Config, found: list[LayerMoments], learned: bool = True
 ) -> list[Mechanism]:
     """A mechanism for every layer that computes about `share` of the products.
 
@@ -185,4 +185,4 @@ def make(
             )
             for x in found
         ]
-    raise unknown("mechanism", name, MECHANISMS)
+    raise unknown_name("mechanism", name, MECHANISMS)

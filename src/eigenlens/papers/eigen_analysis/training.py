@@ -24,14 +24,14 @@ import torch
 
 from ...attention.interpolated import InterpolatedKeys
 from ...data.text import pieces
-from ...lab import Config, MaskedBytes, Settings, Transformer, evaluate, split, train
+from ...lab import Config, MaskedBytes, TrainingSettings, Transformer, evaluate, split, train
 from ...run.parts import Parts
 from ...run.progress import Progress
-from .mechanisms import Moments, make, moments
+from .mechanisms import LayerMoments, layer_moments, make_mechanism
 
 
 @dataclass(frozen=True)
-class Training:
+class EigenAnalysisTraining:
     """Which text, which model, how long.
 
     `statistics` batches make the moments, refits come every `refit` steps.
@@ -40,8 +40,8 @@ class Training:
     data: str
     characters: int
     model: Config
-    base: Settings
-    extra: Settings
+    base: TrainingSettings
+    extra: TrainingSettings
     shares: tuple[float, ...]
     seeds: int
     statistics: int
@@ -49,7 +49,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Run:
+class MechanismRun:
     """A mechanism, tuned in one way, at one share of the products."""
 
     mechanism: str
@@ -61,26 +61,27 @@ class Run:
         return f"{self.mechanism}-{self.protocol}-{self.share:g}".replace(" ", "-")
 
 
-def runs(shares: Sequence[float]) -> list[Run]:
+def runs(shares: Sequence[float]) -> list[MechanismRun]:
     """Everything that is tuned; each also tells what the mechanism does as a drop-in."""
     found = [
-        Run("full", "tuned", 1.0),
-        Run("mean only", "tuned", 0.0),
-        Run("mean map", "tuned", 0.0),
+        MechanismRun("full", "tuned", 1.0),
+        MechanismRun("mean only", "tuned", 0.0),
+        MechanismRun("mean map", "tuned", 0.0),
     ]
     for share in shares:
         found += [
-            Run("interpolated", protocol, share) for protocol in ("frozen", "learned", "refit")
+            MechanismRun("interpolated", protocol, share)
+            for protocol in ("frozen", "learned", "refit")
         ]
-        found.append(Run("interpolated by query", "learned", share))
+        found.append(MechanismRun("interpolated by query", "learned", share))
         found += [
-            Run(name, "tuned", share)
+            MechanismRun(name, "tuned", share)
             for name in ("uniform keys", "linformer", "nystrom", "feature rank")
         ]
     return found
 
 
-def text_task(experiment: Training) -> MaskedBytes:
+def text_task(experiment: EigenAnalysisTraining) -> MaskedBytes:
     """The documents of the experiment's text, whole ones held out."""
     documents: dict[int, str] = {}
     total = 0
@@ -95,7 +96,7 @@ def text_task(experiment: Training) -> MaskedBytes:
 
 
 def measure(
-    experiment: Training, parts: Parts, progress: Progress
+    experiment: EigenAnalysisTraining, parts: Parts, progress: Progress
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Every run of every seed as one row of quality and cost.
 
@@ -115,8 +116,12 @@ def measure(
 
 
 def _base(
-    experiment: Training, task: MaskedBytes, seed: int, parts: Parts, progress: Progress
-) -> tuple[Transformer, list[Moments]]:
+    experiment: EigenAnalysisTraining,
+    task: MaskedBytes,
+    seed: int,
+    parts: Parts,
+    progress: Progress,
+) -> tuple[Transformer, list[LayerMoments]]:
     """The model with full attention, trained or found trained, and its moments."""
     torch.manual_seed(seed)
     base = Transformer(experiment.model)
@@ -130,11 +135,15 @@ def _base(
         label=f"seed {seed}: full attention",
         checkpoint=checkpoint,
     )
-    return base, moments(base, task, experiment.statistics, settings.batch, seed + 1000)
+    return base, layer_moments(base, task, experiment.statistics, settings.batch, seed + 1000)
 
 
 def _one_seed(
-    experiment: Training, task: MaskedBytes, seed: int, parts: Parts, progress: Progress
+    experiment: EigenAnalysisTraining,
+    task: MaskedBytes,
+    seed: int,
+    parts: Parts,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
     names = {run: f"training/seed-{seed}/{run.name}" for run in runs(experiment.shares)}
     if all(map(parts.has, names.values())):
@@ -148,11 +157,11 @@ def _one_seed(
 
 
 def _one_run(
-    experiment: Training,
+    experiment: EigenAnalysisTraining,
     task: MaskedBytes,
     base: Transformer,
-    found: list[Moments],
-    run: Run,
+    found: list[LayerMoments],
+    run: MechanismRun,
     seed: int,
     progress: Progress,
 ) -> list[dict[str, Any]]:
@@ -161,7 +170,9 @@ def _one_run(
     model = Transformer(experiment.model)
     model.load_state_dict(base.state_dict())
     learned = run.protocol in {"learned", "tuned"}
-    model.attend_with(make(run.mechanism, run.share, experiment.model, found, learned=learned))
+    model.attend_with(
+        make_mechanism(run.mechanism, run.share, experiment.model, found, learned=learned)
+    )
     # other inputs than those the base has seen first
     settings = replace(experiment.extra, seed=seed + 100)
     n = experiment.model.length
@@ -187,7 +198,9 @@ def _one_run(
     def refit(step: int) -> None:
         if step and step % experiment.refit == 0:
             for layer, x in enumerate(
-                moments(model, task, experiment.statistics // 4, settings.batch, seed + 2000 + step)
+                layer_moments(
+                    model, task, experiment.statistics // 4, settings.batch, seed + 2000 + step
+                )
             ):
                 mechanism = model.mechanisms[layer]
                 assert isinstance(mechanism, InterpolatedKeys)
@@ -215,10 +228,10 @@ def _one_run(
 
 
 def _times(
-    experiment: Training,
+    experiment: EigenAnalysisTraining,
     task: MaskedBytes,
     base: Transformer,
-    found: list[Moments],
+    found: list[LayerMoments],
     rounds: int = 15,
 ) -> list[dict[str, Any]]:
     """Seconds of a forward pass, and of a forward and backward pass over a batch.
@@ -232,7 +245,7 @@ def _times(
         model = Transformer(experiment.model)
         model.load_state_dict(base.state_dict())
         models[run.mechanism, run.share] = model.attend_with(
-            make(run.mechanism, run.share, experiment.model, found)
+            make_mechanism(run.mechanism, run.share, experiment.model, found)
         )
     batch = task.batch(experiment.extra.batch, 0, 0)
     best = {key: {"forward_seconds": math.inf, "step_seconds": math.inf} for key in models}
@@ -255,23 +268,23 @@ def _times(
     ]
 
 
-FULL = Training(
+FULL = EigenAnalysisTraining(
     data="wikipedia",
     characters=8_000_000,
     model=Config(MaskedBytes.vocabulary, length=128, width=64, layers=3, heads=2),
-    base=Settings(2000, rate=4e-3, measure=250),
-    extra=Settings(150, rate=1e-3, warmup=10, measure=75),
+    base=TrainingSettings(2000, rate=4e-3, measure=250),
+    extra=TrainingSettings(150, rate=1e-3, warmup=10, measure=75),
     shares=(0.125, 0.25, 0.5),
     seeds=3,
     statistics=32,
     refit=40,
 )
-QUICK = Training(
+QUICK = EigenAnalysisTraining(
     data="python-docs",
     characters=400_000,
     model=Config(MaskedBytes.vocabulary, length=32, width=64, layers=2, heads=2),
-    base=Settings(400, batch=32, rate=6e-3, measure=200),
-    extra=Settings(20, batch=32, rate=1e-3, warmup=4, measure=20),
+    base=TrainingSettings(400, batch=32, rate=6e-3, measure=200),
+    extra=TrainingSettings(20, batch=32, rate=1e-3, warmup=4, measure=20),
     shares=(0.25,),
     seeds=1,
     statistics=8,

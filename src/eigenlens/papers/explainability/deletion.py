@@ -28,7 +28,7 @@ RANDOM = "random"
 TESTED = tuple(name for name in METHODS if name != RANDOM)
 
 
-def compared(
+def compare_methods(
     model: Model,
     asked: Labelled,
     *,
@@ -54,7 +54,7 @@ def compared(
         scores[f"{RANDOM} {draw}"] = torch.rand(len(asked), T, generator=generator)
     both: dict[tuple[str, str], list[Tensor]] = {}  # (N, F) of every draw
     progress(f"{name}: deletion", 0, 1)
-    for found in removed(model, asked, scores):
+    for found in deletions_of(model, asked, scores):
         label = RANDOM if found.method.startswith(f"{RANDOM} ") else found.method
         both.setdefault((label, found.order), []).append(found.scores)
     progress(f"{name}: deletion", 1, 1)
@@ -78,7 +78,7 @@ def scores_of(
     return {method: torch.cat(rows) for method, rows in found.items()}
 
 
-def removed(model: Model, asked: Labelled, scores: Mapping[str, Tensor]) -> list[Deletion]:
+def deletions_of(model: Model, asked: Labelled, scores: Mapping[str, Tensor]) -> list[Deletion]:
     """Curves of `p + 2·right`.
 
     The probability p of the model's first choice, and 2 more while it gives the label.

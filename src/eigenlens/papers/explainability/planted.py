@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from ...explanations.observed import observe
 from ...explanations.target import target_of
-from ...lab import Settings, TaskBatch, Transformer, train
+from ...lab import TaskBatch, TrainingSettings, Transformer, train
 from ...lab.tasks import IGNORED
 from ...lab.toys import Toy
 from ...models.load import Model, load
 from ...run.progress import Progress
-from .deletion import RANDOM, TESTED, compared, scores_of
+from .deletion import RANDOM, TESTED, compare_methods, scores_of
 from .labelled import Labelled
 
 Read = Literal["class token", "mean"]
@@ -104,13 +104,15 @@ def planted_run(
     )
     torch.manual_seed(seed)
     model = Transformer(task.config(layers=layers, width=32, heads=4, **BUILDS[build]))
-    settings = Settings(steps, batch=64, rate=3e-3, measure=steps, seed=seed)
+    settings = TrainingSettings(steps, batch=64, rate=3e-3, measure=steps, seed=seed)
     done = train(model, task, settings, progress=progress, label=name)
     loaded = load((model if task.pooled else AtClassToken(model)).eval())
     keep = torch.zeros_like(task.test.inputs, dtype=torch.bool)
     keep[:, 0] = True
     asked = Labelled({"inputs": task.test.inputs}, task.labels, keep)
-    found = compared(loaded, asked, draws=draws, seed=seed, size=100, progress=progress, name=name)
+    found = compare_methods(
+        loaded, asked, draws=draws, seed=seed, size=100, progress=progress, name=name
+    )
     scores = scores_of(loaded, asked, (*TESTED, RANDOM), 100, progress, name)
     top = {
         method: top_ranked(rows.masked_fill(keep, -torch.inf), task.places)

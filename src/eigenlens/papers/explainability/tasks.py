@@ -11,7 +11,7 @@ from ...models.load import Model, load
 from ...run.progress import Progress
 from ..inputs import CLOTHING
 from .checks import checks
-from .deletion import compared
+from .deletion import compare_methods
 from .labelled import SENTIMENT, Labelled, labelled_pictures, labelled_reviews
 from .probe import probe_logits, probe_of, share_right
 from .stories import own_stories
@@ -30,7 +30,9 @@ def reviews(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     learn, held = labelled_reviews(base, scale.learned_texts, scale.held_texts, seed=seed)
     model = probe_of(base, learn, SENTIMENT, "mean")
     asked = next(held.parts(scale.texts))
-    found = compared(model, asked, draws=scale.draws, seed=seed, progress=progress, name="reviews")
+    found = compare_methods(
+        model, asked, draws=scale.draws, seed=seed, progress=progress, name="reviews"
+    )
     return _with_accuracy(found, model, held) | {"checks": checks(model, next(asked.parts(8)))}
 
 
@@ -45,7 +47,9 @@ def clothing(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     model = probe_of(base, learn, CLOTHING, "first")
     asked = next(held.parts(scale.pictures))
     return _with_accuracy(
-        compared(model, asked, draws=scale.draws, seed=seed, progress=progress, name="clothing"),
+        compare_methods(
+            model, asked, draws=scale.draws, seed=seed, progress=progress, name="clothing"
+        ),
         model,
         held,
     )
@@ -59,7 +63,9 @@ def stories(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     progress("stories: telling", 0, 1)
     model = load("stories15m")
     asked = own_stories(model, scale.stories, scale.tokens, seed)
-    return compared(model, asked, draws=scale.draws, seed=seed, progress=progress, name="stories")
+    return compare_methods(
+        model, asked, draws=scale.draws, seed=seed, progress=progress, name="stories"
+    )
 
 
 def _with_accuracy(found: dict[str, Any], model: Model, held: Labelled) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claims import Claim, Tables, judged
-from ..fits import exponent
+from ..fits import power_law_exponent
 
 EXACT, QUIET = 1e-5, 1e-6
 
@@ -155,8 +155,8 @@ def _costs(tables: Tables) -> tuple[Claim, ...]:
         at = {row["tokens"]: row["milliseconds"] for row in rows}
         long = [row for row in rows if row["tokens"] >= 1024]
         counted = [row for row in tables["operations"] if row["p"] == p]
-        ratio, slope = at[4096] / at[1024], exponent(long, "tokens", "milliseconds")
-        order = exponent(counted[-2:], "D", "multiply-adds")
+        ratio, slope = at[4096] / at[1024], power_law_exponent(long, "tokens", "milliseconds")
+        order = power_law_exponent(counted[-2:], "D", "multiply-adds")
         even = break_even(tables["times"], f"fastmax p={p}")
         found += [
             judged(

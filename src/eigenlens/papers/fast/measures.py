@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...attention import Mechanism, make
 from ...attention.fastmax import Fastmax, FastmaxSettings
-from ...lab import Config, NextBytes, Settings, Sort, Transformer, train
+from ...lab import Config, NextBytes, Sort, TrainingSettings, Transformer, train
 from ...run.progress import Progress
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -28,7 +28,7 @@ UNNORMALISED = {"fastmax p=2, scores as they are": ("fastmax", {"p": 2, "normali
 WAYS = ((1, "token"), (1, "centred"), (2, "token"), (2, "centred"), (2, "none"))
 
 
-def made(kind: str) -> Mechanism:
+def make_kind(kind: str) -> Mechanism:
     name, settings = {**KINDS, **UNNORMALISED}[kind]
     return make(name, **settings)
 
@@ -141,7 +141,7 @@ def starts(
                 )[0]
                 W = torch.randn(n, n, generator=torch.Generator().manual_seed(seed + 1))
                 for kind in KINDS:
-                    A = made(kind).weights(q, k)[0, 0]
+                    A = make_kind(kind).weights(q, k)[0, 0]
                     values = torch.linalg.svdvals(A)
                     of_layer = torch.linalg.svdvals(A @ X @ W).double() ** 2  # of Σ = (AXW)(AXW)ᵀ
                     rows.append(
@@ -201,7 +201,7 @@ def sharpest(lengths: Sequence[int], d: int) -> list[dict[str, Any]]:
         q = torch.zeros(1, 1, 1, d, dtype=torch.float64)
         q[..., 0] = (50 * d**0.5) ** 0.5
         k = torch.cat([q, -q.expand(1, 1, n - 1, d)], 2)
-        most = {kind: float(made(kind).weights(q, k)[..., 0]) for kind in KINDS}
+        most = {kind: float(make_kind(kind).weights(q, k)[..., 0]) for kind in KINDS}
         rows.append({"tokens": n, **most, "5/(N+4)": 5 / (n + 4)})
     return rows
 
@@ -242,7 +242,7 @@ def times(
 
     They are processor time of one thread, which what else the machine does hardly moves.
     """
-    mechanisms = {kind: made(kind) for kind in KINDS}
+    mechanisms = {kind: make_kind(kind) for kind in KINDS}
     rows, threads = [], torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -316,7 +316,7 @@ def trained(
     run = train(
         model,
         task,
-        Settings(steps, rate=scale.rate, measure=max(1, steps // 5), seed=seed),
+        TrainingSettings(steps, rate=scale.rate, measure=max(1, steps // 5), seed=seed),
         progress=progress,
         label=f"{task_name}, {kind}, seed {seed}",
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ...lab import NextBytes, Settings, Transformer, train
+from ...lab import NextBytes, TrainingSettings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -89,7 +89,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for gate in scale.gates
     }
     runs = parts.each(makes, progress, "training")
-    rows = [{**run["end"], "even": even(scale.length)} for run in runs]
+    rows = [{**run["end"], "uniform_share": uniform_share(scale.length)} for run in runs]
     return {
         "runs": rows,
         "gates": by_gate(rows),
@@ -98,7 +98,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     }
 
 
-def task_of(scale: Scale) -> NextBytes:
+def byte_task(scale: Scale) -> NextBytes:
     """The text; a token of its own begins every input.
 
     Sinks are found at this place in large models.
@@ -110,18 +110,20 @@ def task_of(scale: Scale) -> NextBytes:
 
 def one_run(scale: Scale, gate: str, seed: int, progress: Progress) -> dict[str, Any]:
     """One model, trained and looked into."""
-    task = task_of(scale)
+    task = byte_task(scale)
     shape = {"width": scale.width, "layers": scale.layers, "heads": scale.heads}
     torch.manual_seed(seed)
     model = Transformer(task.config(**shape, gate=None if gate == "none" else gate))
-    settings = Settings(scale.steps, scale.batch, scale.rate, measure=scale.measure, seed=seed)
+    settings = TrainingSettings(
+        scale.steps, scale.batch, scale.rate, measure=scale.measure, seed=seed
+    )
     done = train(model, task, settings, progress=progress, label=f"seed {seed}: gate {gate}")
     end = {
         "gate": gate,
         "seed": seed,
         "loss": done.loss,
         "accuracy": done.accuracy,
-        **inside(model, task),
+        **gate_numbers(model, task),
         "weights": sum(p.numel() for p in model.parameters()),
     }
     curve = [
@@ -131,7 +133,7 @@ def one_run(scale: Scale, gate: str, seed: int, progress: Progress) -> dict[str,
 
 
 @torch.no_grad()
-def inside(model: Transformer, task: NextBytes) -> dict[str, Any]:
+def gate_numbers(model: Transformer, task: NextBytes) -> dict[str, Any]:
     """Numbers on held-out inputs.
 
     The mean gate, the attention to the first token of queries in the second half, the largest
@@ -156,7 +158,7 @@ def inside(model: Transformer, task: NextBytes) -> dict[str, Any]:
     }
 
 
-def even(n: int) -> float:
+def uniform_share(n: int) -> float:
     """What the first token of n gets from uniform queries in the second half.
 
     They attend to all before them alike.

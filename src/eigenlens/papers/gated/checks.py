@@ -19,7 +19,7 @@ from ...lab.model import Attention
 WIDTH, HEADS, LARGE = 48, 3, 40.0
 
 
-def layer(gate: str | None, seed: int, width: int = WIDTH, heads: int = HEADS) -> Attention:
+def random_layer(gate: str | None, seed: int, width: int = WIDTH, heads: int = HEADS) -> Attention:
     """A causal layer with weights and biases from N(0, 1/C).
 
     One seed gives the same weights, whatever the gate.
@@ -41,7 +41,7 @@ def layer(gate: str | None, seed: int, width: int = WIDTH, heads: int = HEADS) -
     return made
 
 
-def stream(n: int, seed: int, width: int = WIDTH) -> Tensor:
+def random_stream(n: int, seed: int, width: int = WIDTH) -> Tensor:
     """A normalised stream, (2, n, C)."""
     generator = torch.Generator().manual_seed(1000 + seed)
     return torch.nn.functional.layer_norm(
@@ -52,7 +52,7 @@ def stream(n: int, seed: int, width: int = WIDTH) -> Tensor:
 @torch.no_grad()
 def decomposition(gate: str, n: int, seed: int) -> float:
     """Largest relative difference between a layer's output, less its bias, and all routes' sum."""
-    made, x = layer(gate, seed), stream(n, seed)
+    made, x = random_layer(gate, seed), random_stream(n, seed)
     assert made.gate is not None
     _, _, v = made.queries_keys_values(x)
     routes = mixture(made.pattern(x), made.gate.values(x), v, made.w_o)  # (B, T, H, E, C)
@@ -63,10 +63,10 @@ def decomposition(gate: str, n: int, seed: int) -> float:
 @torch.no_grad()
 def at_zero(gate: str, n: int, seed: int) -> float:
     """Largest difference between what a gate with `W_θ = 0` lets through and half the output."""
-    made, plain, x = layer(gate, seed), layer(None, seed), stream(n, seed)
+    made, plain, x = random_layer(gate, seed), random_layer(None, seed), random_stream(n, seed)
     assert made.gate is not None
     made.gate.weight.zero_()
-    if made.place == "G5":
+    if made.gate_position == "G5":
         return float((made(x) - plain(x) / 2).abs().max())
     return float((made.head_outputs(x) - plain.head_outputs(x) / 2).abs().max())
 
@@ -74,7 +74,11 @@ def at_zero(gate: str, n: int, seed: int) -> float:
 @torch.no_grad()
 def wide_open(gate: str, n: int, seed: int) -> float:
     """Largest relative difference from the plain output at a gate with a bias of 40."""
-    made, plain, x = layer(f"{gate}-bias={LARGE:g}", seed), layer(None, seed), stream(n, seed)
+    made, plain, x = (
+        random_layer(f"{gate}-bias={LARGE:g}", seed),
+        random_layer(None, seed),
+        random_stream(n, seed),
+    )
     out = plain(x)
     return float((made(x) - out).abs().max() / out.abs().max())
 
@@ -86,7 +90,7 @@ def span(gate: str | None, n: int, seed: int, width: int = WIDTH, heads: int = H
     A query's output is `Σ_j A_ij x_j M_i` with its map M_i (C, C): without a gate all queries share
     one.
     """
-    made, x = layer(gate, seed, width, heads), stream(n, seed, width)
+    made, x = random_layer(gate, seed, width, heads), random_stream(n, seed, width)
     E = width // heads
     w_v = made.project.weight.split(made.sizes)[2][:E].T  # (C, E)
     g = (

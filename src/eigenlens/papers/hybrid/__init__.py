@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from ...lab import Settings
+from ...lab import TrainingSettings
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -18,7 +18,7 @@ from .composition import compositions
 from .pictures import charts
 from .speed import equality, pattern_costs, speed
 from .state import capacity
-from .training import ends, trained
+from .training import last_rows, trained
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ QUICK = Scale(
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     shape = {"width": scale.train_width, "heads": scale.train_heads, "size": 1.0}
-    settings = Settings(
+    settings = TrainingSettings(
         scale.train_steps,
         scale.train_batch,
         scale.train_rate,
@@ -121,7 +121,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         parts,
         progress,
     )
-    return {**tables, "trained": ends(curve), "training": curve}
+    return {**tables, "trained": last_rows(curve), "training": curve}
 
 
 SHOWN = (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claims import Claim, Tables, judged
-from ..fits import exponent
+from ..fits import power_law_exponent
 
 LEFT = {32: 0.502, 64: 0.752, 128: 0.875}
 """The share of N Gaussian pairs that the best state of width 16 leaves."""
@@ -126,7 +126,7 @@ def _chunks(tables: Tables, quick: bool) -> list[Claim]:
     ]
     long = 2048
     powers = {
-        name: exponent(
+        name: power_law_exponent(
             [row for row in times if row["form"] == name and row["tokens"] >= long],
             "tokens",
             "milliseconds",

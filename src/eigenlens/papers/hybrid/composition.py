@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ...attention import make
-from .state import best_state, codes, decoded
+from .state import best_state, codes, decode
 
 SHARP = 100.0
 """The scale of the scores.
@@ -30,7 +30,7 @@ A right token leads by two or more, so that any other gets a weight of at most e
 
 
 @dataclass(frozen=True)
-class Layer:
+class ComposedLayer:
     """`x ← x + softmax(s (x W_Q + b)(x W_K)ᵀ) x W_V W_O` of one head, causal."""
 
     W_Q: Tensor
@@ -45,7 +45,7 @@ class Layer:
         return x + make("softmax")(q, k, v, causal=True, scale=SHARP)[:, 0] @ self.W_O
 
 
-class Stream:
+class StreamLayout:
     """Which numbers of the stream hold what.
 
     `here` and `before` are codes of a token's place and of the one before it, `l`, `x`, `y` what it
@@ -73,12 +73,12 @@ class Stream:
         return torch.cat([torch.eye(self.width)[:, self.at[name]] for name in names], 1)
 
 
-def layers(L: int, N: int) -> list[Layer]:
+def layers(L: int, N: int) -> list[ComposedLayer]:
     """The L + 1 layers."""
-    stream = Stream(L, N)
+    stream = StreamLayout(L, N)
     none = torch.zeros(stream.places)
     found = [
-        Layer(
+        ComposedLayer(
             stream.pick("before"),
             stream.pick("here"),
             stream.pick("l", "x"),
@@ -91,17 +91,17 @@ def layers(L: int, N: int) -> list[Layer]:
         W_Q[:, :L] = 0.0  # what it asks of l does not depend on the stream:
         b = torch.zeros(W_Q.shape[1])
         b[l] = 2.0  # as much as one bit of x
-        found.append(Layer(W_Q, W_K, stream.pick("y"), stream.pick(f"z{l + 1}").T, b))
+        found.append(ComposedLayer(W_Q, W_K, stream.pick("y"), stream.pick(f"z{l + 1}").T, b))
     return found
 
 
-def written(tables: Tensor, generator: torch.Generator) -> Tensor:
+def write_stream(tables: Tensor, generator: torch.Generator) -> Tensor:
     """The stream (B, 1 + 2LN + N, C) of tables (B, L, N) of values.
 
     An empty token, the entries, the queries.
     """
     B, L, N = tables.shape
-    stream, n = Stream(L, N), 1 + 2 * L * N + N
+    stream, n = StreamLayout(L, N), 1 + 2 * L * N + N
     x, code = torch.zeros(B, n, stream.width), codes(N).float()
     place = (torch.arange(-1, n)[:, None] >> torch.arange(stream.places)) & 1  # (n + 1, places)
     x[:, :, stream.at["before"]], x[:, :, stream.at["here"]] = (
@@ -125,8 +125,8 @@ def answers(tables: Tensor, full: int, generator: torch.Generator) -> Tensor:
     on that very table), and the value nearest to what it gives goes on to the next.
     """
     B, L, N = tables.shape
-    stream, (join, *hops) = Stream(L, N), layers(L, N)
-    x = written(tables, generator)
+    stream, (join, *hops) = StreamLayout(L, N), layers(L, N)
+    x = write_stream(tables, generator)
     if full:
         x = join(x)
         for hop in hops[:full]:
@@ -136,8 +136,8 @@ def answers(tables: Tensor, full: int, generator: torch.Generator) -> Tensor:
     for l in range(full, L):
         # (B, bits, bits)
         states = torch.stack([best_state(code, code[table]) for table in tables[:, l]])
-        z = code[decoded(z.double(), N)] @ states
-    return decoded(z.double(), N)
+        z = code[decode(z.double(), N)] @ states
+    return decode(z.double(), N)
 
 
 def compositions(

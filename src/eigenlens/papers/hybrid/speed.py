@@ -28,7 +28,7 @@ PATTERNS = {
 }
 
 
-def drawn(
+def random_inputs(
     n: int, heads: int, width: int, seed: int, dtype: torch.dtype = torch.float32
 ) -> list[Tensor]:
     """q, k of length one, v, (1, H, n, D) each, α of .9 to 1 and β of 0 to 1, (1, H, n) each."""
@@ -55,7 +55,7 @@ def equality(
     rows = []
     for rule in RULES:
         for trial in range(seeds):
-            inputs = drawn(n, heads, width, seed * 1000 + trial)
+            inputs = random_inputs(n, heads, width, seed * 1000 + trial)
             looped, slopes = _with_gradients(recurrent, rule, inputs)
             exact = recurrent(*_of(rule, [t.double() for t in inputs]))
             for chunk in chunks:
@@ -105,7 +105,7 @@ def speed(
     rows = []
     for at, n in enumerate(lengths):
         progress(at, len(lengths))
-        inputs = drawn(n, heads, width, seed)
+        inputs = random_inputs(n, heads, width, seed)
         q, k, v = inputs[:3]
         forms: dict[str, Callable[[], Tensor]] = {
             name: partial(make(name), q, k, v, causal=True) for name in ("softmax", "linear")

@@ -44,7 +44,7 @@ def codes(N: int) -> Tensor:
     return 2.0 * ((torch.arange(N)[:, None] >> torch.arange(bits)) & 1).double() - 1
 
 
-def decoded(z: Tensor, N: int) -> Tensor:
+def decode(z: Tensor, N: int) -> Tensor:
     """The value whose code is nearest to z (…, log₂N): (…)."""
     return (z @ codes(N).to(z.dtype).T).argmax(-1)
 

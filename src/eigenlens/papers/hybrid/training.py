@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ...lab import Composition, Settings, Transformer, train
+from ...lab import Composition, TrainingSettings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Progress
 
@@ -21,7 +21,7 @@ def trained(
     functions: int,
     values: int,
     shape: dict[str, Any],
-    settings: Settings,
+    settings: TrainingSettings,
     seeds: int,
     seed: int,
     parts: Parts,
@@ -50,7 +50,7 @@ def _one(
     functions: int,
     values: int,
     shape: dict[str, Any],
-    settings: Settings,
+    settings: TrainingSettings,
     seed: int,
     name: str,
     parts: Parts,
@@ -62,7 +62,7 @@ def _one(
     done = train(
         model,
         task,
-        Settings(**{**vars(settings), "seed": seed}),
+        TrainingSettings(**{**vars(settings), "seed": seed}),
         progress=progress,
         label=f"composition of {functions}, {pattern}, seed {seed}",
         checkpoint=parts.checkpoint(name),
@@ -80,7 +80,7 @@ def _one(
     ]
 
 
-def ends(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def last_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The last measurement of every pattern: mean, least and largest of the seeds."""
     found = []
     for functions, pattern in dict.fromkeys((row["functions"], row["pattern"]) for row in rows):

@@ -18,10 +18,10 @@ from ...captures import Labels, location_of
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
-from ..paper import Paper, of_models
+from ..paper import Paper, parts_by_model
 from .claims import claims_of
-from .dynamics import curve, others, readings, stages, table
-from .heads import exact, model_heads
+from .dynamics import curve, other_parent_rows, readings, stages, table
+from .heads import handmade_scores, model_heads
 from .pictures import charts
 
 
@@ -60,14 +60,16 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         f"stages-{start}": partial(stages, scale.fewer, start, scale.shrink) for start in starts[:3]
     }
     apart["readings"] = partial(readings, scale.fewer, seed, OLDEST)
-    apart["others"] = partial(others, scale.fewer, seed, OLDEST // scale.shrink)
+    apart["other_parent_rows"] = partial(
+        other_parent_rows, scale.fewer, seed, OLDEST // scale.shrink
+    )
     *staged, read, sets = parts.each(
         apart, progress, "stage after stage, other readings, other parents"
     )
     makes = {
         name: partial(model_heads, name, scale.inputs, scale.draws, seed) for name in scale.models
     }
-    found, missing = of_models(parts, makes, progress)
+    found, missing = parts_by_model(parts, makes, progress)
     return {
         "curve": table(runs),
         "runs": [
@@ -89,8 +91,8 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         "epochs": [{"seed": run["seed"], **row} for run in runs for row in run["rows"]],
         "readings": read,
         "stages": [row for one in staged for row in one],
-        "others": sets,
-        "exact": exact(),
+        "other_parent_rows": sets,
+        "handmade_scores": handmade_scores(),
         "models": [_summary(name, one) for name, one in found.items()],
         "order": [row for name, one in found.items() for row in _order(name, one)],
         "ablation": [row for one in found.values() for row in one["ablation"]],
@@ -144,8 +146,8 @@ SHOWN = (
     ("When each number is half way, by seed", "runs"),
     ("What the text leaves open", "readings"),
     ("Stage after stage", "stages"),
-    ("Other true parents", "others"),
-    ("The detector on heads made by hand", "exact"),
+    ("Other true parents", "other_parent_rows"),
+    ("The detector on heads made by hand", "handmade_scores"),
     ("Heads of loaded models", "models"),
     ("Which come first", "order"),
     ("Induction without previous-token heads", "ablation"),

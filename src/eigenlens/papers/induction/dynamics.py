@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...lab.induction import Start, half_way, train
+from ...lab.induction import Start, half_way_epoch, train_induction
 from ...lab.markov import Markov
 
 EPOCHS = (3, 10, 100, 300)
@@ -41,12 +41,12 @@ def curve(number: int, seed: int, epochs: int = 300) -> dict[str, Any]:
     """
     start = time.process_time()
     drawn = Markov(number).draw(seed)
-    _, rows = train(drawn, epochs=epochs)
+    _, rows = train_induction(drawn, epochs=epochs)
     seconds = time.process_time() - start
     # p can fall again after it has been above
     last = max(row["epoch"] for row in rows if row["p"] <= 0.99)
     dip = min(row["p"] for row in rows[10:])  # behind epoch 10, at which it is all but 1
-    moments = {name: half_way(rows, name) for name in ("p", "copies", "a")}
+    moments = {name: half_way_epoch(rows, name) for name in ("p", "copies", "a")}
     return {
         "seed": seed,
         "rows": rows,
@@ -61,7 +61,7 @@ def readings(number: int, seed: int, epochs: int = 300) -> list[dict[str, Any]]:
     """p and a at the published epochs, by what the text leaves open."""
     drawn, found = Markov(number).draw(seed), []
     for name, start, more in READINGS:
-        _, rows = train(drawn, start, epochs=epochs, **more)
+        _, rows = train_induction(drawn, start, epochs=epochs, **more)
         found += [{"reading": name, **_at(rows[epoch])} for epoch in EPOCHS if epoch <= epochs]
     return found
 
@@ -78,7 +78,9 @@ def stages(number: int, seed: int, shrink: int = 1) -> list[dict[str, Any]]:
     """
     drawn, model, found = Markov(number).draw(seed), None, []
     for name, epochs, rate in STAGES:
-        model, rows = train(drawn, epochs=epochs // shrink, rate=rate, only=(name,), model=model)
+        model, rows = train_induction(
+            drawn, epochs=epochs // shrink, rate=rate, only=(name,), model=model
+        )
         last = {key: rows[-1][key] for key in ("p", "copies", "a", "off")}
         found.append(
             {"learns": name, "epochs": epochs // shrink, "rate": rate, "seed": seed, **last}
@@ -86,12 +88,12 @@ def stages(number: int, seed: int, shrink: int = 1) -> list[dict[str, Any]]:
     return found
 
 
-def others(number: int, seed: int, epochs: int = 300) -> list[dict[str, Any]]:
+def other_parent_rows(number: int, seed: int, epochs: int = 300) -> list[dict[str, Any]]:
     """Other true parents, and none: tokens of a sequence drawn independently, a control."""
     found = []
     for parents in (*PARENTS, ()):
         drawn = replace(Markov(number), parents=parents).draw(seed)
-        model, rows = train(drawn, epochs=epochs)
+        model, rows = train_induction(drawn, epochs=epochs)
         winner = model.sets[int(model.p.argmax())]
         found.append(
             {

@@ -21,7 +21,7 @@ from ...models.forward import forward_of
 from ...models.load import Model, load
 
 
-def exact(block: int = 50) -> list[dict[str, Any]]:
+def handmade_scores(block: int = 50) -> list[dict[str, Any]]:
     """The scores of heads made by hand over a block twice, with nothing before it."""
     T, n = 2 * block, block
     ids, place = torch.arange(n).repeat(2)[None], torch.arange(T)
@@ -39,7 +39,7 @@ def exact(block: int = 50) -> list[dict[str, Any]]:
     return [*rows, {"head": "uniform, causal, by formula", **uniform_scores(block, 2)}]
 
 
-def probed(model: Model, diagnostic: Induction, without: Collection[Head] = ()) -> Finding:
+def probe_model(model: Model, diagnostic: Induction, without: Collection[Head] = ()) -> Finding:
     """What the diagnostic finds in a model.
 
     The outputs of the heads `without` are zero (their patterns are still seen).
@@ -82,7 +82,7 @@ def model_heads(name: str, inputs: int, draws: int, seed: int) -> dict[str, Any]
     diagnostic, control = (
         Induction(inputs=inputs, seed=seed, repeated=repeated) for repeated in (True, False)
     )
-    found, once = probed(model, diagnostic), probed(model, control)
+    found, once = probe_model(model, diagnostic), probe_model(model, control)
     without = once.values("prefix")
     heads = [
         {"model": name, **row, "prefix, once": without[location_of(row)]} for row in found.rows()
@@ -119,7 +119,7 @@ def _ablation(
     rows = [_row(model.name, "all heads", found, induction, ())]
 
     def ablate(without: Sequence[Head]) -> Finding:
-        return probed(model, Induction(inputs=inputs, seed=seed), without)
+        return probe_model(model, Induction(inputs=inputs, seed=seed), without)
 
     rows.append(
         _row(model.name, "without previous-token heads", ablate(previous), induction, previous)

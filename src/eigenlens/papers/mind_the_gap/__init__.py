@@ -86,8 +86,9 @@ QUICK = Scale(
 
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
-    """Spectra, ranks and gradients of random attention, and an encoder with and without its
-    outlier.
+    """Measure random attention, and an encoder with and without its outlier.
+
+    Of random attention: spectra, ranks and gradients.
     """
     makes: dict[str, Any] = {
         "gradients": partial(gradients, scale, seed, progress),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..claims import Claim, Tables, judged
-from ..fits import exponent
+from ..fits import power_law_exponent
 from .models import MODELS, VARIANTS
 
 SEEDS = "mean of {} seeds, interval: least and largest"
@@ -82,7 +82,7 @@ def _width(tables: Tables) -> tuple[Claim, ...]:
             rows_with(tables["width"], model=model, variant=name) for name in ("A", "A⊥")
         )
         row, other = _at(before, 400), _at(after, 400)
-        excess = exponent(
+        excess = power_law_exponent(
             [{"T": r["T"], "excess": r["stable rank"] - 1} for r in before], "T", "excess"
         )
         message = f"{model} model; {SEEDS.format(row['seeds'])}"
@@ -102,7 +102,8 @@ def _width(tables: Tables) -> tuple[Claim, ...]:
                 other["stable rank"],
                 (other["low"], other["high"]),
                 f"{message}; {other['T']} tokens; grows as"
-                f" T^{exponent(after, 'T', 'stable rank'):.2f}; reproduced if at least 10",
+                f" T^{power_law_exponent(after, 'T', 'stable rank'):.2f}; reproduced if at least"
+                " 10",
                 at_least=10.0,
             ),
         ]
@@ -188,7 +189,7 @@ def _causal(tables: Tables) -> tuple[Claim, ...]:
 
 
 def _encoder(tables: Tables) -> tuple[Claim, ...]:
-    """At the random start; a trained encoder is told of, and not judged."""
+    """At the random start; a trained encoder is reported, and not judged."""
     rows = tables["encoder"]
     last = max(row["depth"] for row in rows)
     ends = {
@@ -228,7 +229,7 @@ def _mean(values: Iterable[float]) -> tuple[float, tuple[float, float]]:
 def _by_seed(runs: Sequence[dict[str, Any]], y: str) -> list[float]:
     """The exponent of y in T of each seed."""
     return [
-        exponent(rows_with(runs, seed=seed), "T", y)
+        power_law_exponent(rows_with(runs, seed=seed), "T", y)
         for seed in dict.fromkeys(run["seed"] for run in runs)
     ]
 

@@ -26,8 +26,9 @@ ATTENTIONS = ("softmax", "spectral-gap-removal")
 def encoder_rows(
     name: str, text: str, length: int, inputs: int, starts: int, seed: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Rank, residual and cosine of the tokens along depth, and what becomes of the embeddings
-    (means of the last layer).
+    """Rank, residual and cosine of the tokens along depth.
+
+    Beside them, what becomes of the embeddings (means of the last layer).
     """
     trained = load(name)
     ids = token_ids(trained, text, length, inputs, seed)

@@ -46,8 +46,9 @@ VARIANTS = tuple(
 
 
 def markov(T: int, draw: torch.Generator, causal: bool = False) -> Tensor:
-    """`softmax(G)` by rows with `G ~ N(−ln 2/2, ln 2)`, whose exponentials have mean 1 and variance
-    1: (T, T).
+    """`softmax(G)` by rows with `G ~ N(−ln 2/2, ln 2)`: (T, T).
+
+    The exponentials of G have mean 1 and variance 1.
     """
     G = (
         math.sqrt(math.log(2)) * torch.randn(T, T, generator=draw, dtype=torch.float64)
@@ -98,7 +99,7 @@ def attention_of(model: str, T: int, d: int, draw: torch.Generator, causal: bool
     )
 
 
-def weigh(model: str, T: int, seed: int) -> Weigh:
+def attention_by_layer(model: str, T: int, seed: int) -> Weigh:
     """The attention of every layer.
 
     Drawn anew for the Markov model, of the tokens by weights for the key-query model.
@@ -135,7 +136,7 @@ def spectrum(A: Tensor) -> dict[str, float]:
     }
 
 
-def layers(X: Tensor, W: list[Tensor], attention: Weigh, variant: Variant) -> list[Tensor]:
+def layer_outputs(X: Tensor, W: list[Tensor], attention: Weigh, variant: Variant) -> list[Tensor]:
     """X after every layer, each (T, d)."""
     out, U = [], uniform(len(X))
     for layer, weight in enumerate(W):
@@ -151,7 +152,7 @@ def layers(X: Tensor, W: list[Tensor], attention: Weigh, variant: Variant) -> li
     return out
 
 
-def start(T: int, d: int, depth: int, seed: int) -> tuple[Tensor, list[Tensor]]:
+def isometric_start(T: int, d: int, depth: int, seed: int) -> tuple[Tensor, list[Tensor]]:
     """Isometric tokens (T, d) and the value weights (d, d) of every layer."""
     draw = generator(seed, T, 3)
     return isometric(T, d, draw), [
@@ -169,9 +170,9 @@ def gradient_norm(
     whose outlier goes through; with A⊥ every layer after the first takes a factor of `1/T` from its
     square. The norm grows with T = d as `T^(L/2)`, and without the outlier as `T^(1/2)`.
     """
-    X, W = start(T, d, depth, seed)
+    X, W = isometric_start(T, d, depth, seed)
     W[0].requires_grad_()
-    last = layers(X, W, weigh(model, T, seed), variant)[-1]
+    last = layer_outputs(X, W, attention_by_layer(model, T, seed), variant)[-1]
     draw, squares = generator(seed, T, 4), []
     for _ in range(probes):
         z = torch.randn(T, d, generator=draw, dtype=torch.float64)

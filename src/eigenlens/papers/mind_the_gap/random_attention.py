@@ -10,15 +10,15 @@ from ...run.progress import Progress
 from .models import (
     MODELS,
     VARIANTS,
+    attention_by_layer,
     attention_of,
     generator,
     gradient_norm,
-    layers,
+    isometric_start,
+    layer_outputs,
     spectrum,
     stable_rank,
-    start,
     uniform,
-    weigh,
 )
 from .tables import seed_means
 
@@ -61,11 +61,13 @@ def widths(scale: Scale, seed: int, progress: Progress) -> list[dict[str, Any]]:
             for variant in VARIANTS:
                 found = []
                 for s in range(scale.seeds):
-                    X, W = start(T, _width(T, scale), 1, seed + s)
+                    X, W = isometric_start(T, _width(T, scale), 1, seed + s)
                     found.append(
                         {
                             "stable rank": stable_rank(
-                                layers(X, W, weigh(model, T, seed + s), variant)[0]
+                                layer_outputs(
+                                    X, W, attention_by_layer(model, T, seed + s), variant
+                                )[0]
                             )
                         }
                     )
@@ -81,9 +83,14 @@ def depths(scale: Scale, seed: int, progress: Progress) -> list[dict[str, Any]]:
         for done, variant in enumerate(VARIANTS):
             ranks = []
             for s in range(scale.seeds):
-                X, W = start(T, _width(T, scale), scale.depth, seed + s)
+                X, W = isometric_start(T, _width(T, scale), scale.depth, seed + s)
                 ranks.append(
-                    [stable_rank(Y) for Y in layers(X, W, weigh(model, T, seed + s), variant)]
+                    [
+                        stable_rank(Y)
+                        for Y in layer_outputs(
+                            X, W, attention_by_layer(model, T, seed + s), variant
+                        )
+                    ]
                 )
             for layer in range(scale.depth):
                 found = [{"stable rank": curve[layer]} for curve in ranks]
@@ -122,8 +129,9 @@ def gradients(scale: Scale, seed: int, progress: Progress) -> list[dict[str, Any
 
 
 def causal(scale: Scale, seed: int) -> list[dict[str, Any]]:
-    """`s₁` under a causal mask, of A and with either uniform matrix removed, and the stable rank
-    after that one layer.
+    """`s₁` under a causal mask, and the stable rank after that one layer.
+
+    Both of A as it is and with either uniform matrix removed.
     """
     rows, T = [], scale.causal_length
     taken = {
@@ -136,7 +144,7 @@ def causal(scale: Scale, seed: int) -> list[dict[str, Any]]:
             found = []
             for s in range(scale.seeds):
                 A = attention_of(model, T, _width(T, scale), generator(seed, s, T), causal=True) - U
-                X, W = start(T, _width(T, scale), 1, seed + s)
+                X, W = isometric_start(T, _width(T, scale), 1, seed + s)
                 found.append(
                     {
                         "s1": float(torch.linalg.matrix_norm(A, 2)),

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ...attention.relevance import evenness
-from ...lab import Repeated, Settings, Transformer, train
+from ...lab import Repeated, TrainingSettings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -101,7 +101,7 @@ def miniature(kind: str, scale: Scale, seed: int, progress: Progress) -> dict[st
         mechanism_settings=chosen,
     )
     model = Transformer(config)
-    settings = Settings(scale.steps, batch=32, rate=1e-3, measure=scale.steps, seed=seed)
+    settings = TrainingSettings(scale.steps, batch=32, rate=1e-3, measure=scale.steps, seed=seed)
     done = train(model, task, settings, progress=progress, label=f"{kind}, seed {seed}")
     relevance = lab_relevance(model, next(iter(task.held_out())).inputs)
     full = Transformer(task.config(layers=scale.layers, width=scale.width, heads=4))

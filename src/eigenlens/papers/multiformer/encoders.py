@@ -58,8 +58,9 @@ def encoder(name: str, seed: int, width: int = 64) -> Transformer:
 
 @torch.no_grad()
 def configurations(seed: int) -> list[dict[str, Any]]:
-    """What each configuration costs beside full attention, and whether it gives numbers at 1, 2 and
-    100 frames.
+    """What each configuration costs beside full attention.
+
+    Also whether it gives numbers at 1, 2 and 100 frames.
     """
     rows = []
     for name in CONFIGURATIONS:

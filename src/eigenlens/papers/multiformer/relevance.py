@@ -49,8 +49,9 @@ def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict
 def catalogue_map(
     name: str, text: str, length: int, number: int, seed: int
 ) -> list[dict[str, Any]]:
-    """The map of a catalogue model on real text, a row for each head, with the evenness of its
-    layer.
+    """The map of a catalogue model on real text, a row for each head.
+
+    Each row has the evenness of its layer beside it.
     """
     model = load(name)
     rows = []

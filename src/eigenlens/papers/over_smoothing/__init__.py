@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...data.needs import read_by
+from ...data.needs import names_of_scale
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -86,8 +86,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 
 
 def depth_rows(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Token similarity at every depth, mean over inputs with its tenth and ninetieth percentile,
-    and the mean d_M.
+    """Token similarity at every depth, and the mean d_M.
+
+    The similarity is the mean over inputs, with its tenth and ninetieth percentile.
     """
     found: dict[tuple[str, str, int], list[tuple[float, float]]] = defaultdict(list)
     for row in blocks:
@@ -191,5 +192,5 @@ paper = Paper(
     charts,
     SHOWN,
     NOTES,
-    lambda scale: (*read_by(scale), "digits", "reviews"),
+    lambda scale: (*names_of_scale(scale), "digits", "reviews"),
 )

@@ -18,7 +18,7 @@ from ..diagnostic_pass import Batch, DiagnosticPass
 
 
 @dataclass(frozen=True)
-class Step:
+class BlockMeasures:
     """One block on one input.
 
     `maps` is the cosine of its attention map, mean over heads, with that of the block before.
@@ -46,7 +46,7 @@ class Step:
         return {**asdict(self), "ratio": self.ratio}
 
 
-def block_steps(model: nn.Module | Model, batches: Sequence[Batch]) -> list[Step]:
+def block_steps(model: nn.Module | Model, batches: Sequence[Batch]) -> list[BlockMeasures]:
     """Every block of a post-norm encoder on every input, block by block.
 
     The inputs must be without padding.
@@ -61,7 +61,7 @@ def block_steps(model: nn.Module | Model, batches: Sequence[Batch]) -> list[Step
         )
     if smoothing.refused:
         raise EigenlensError(next(iter(smoothing.refused.values())))
-    found: list[Step] = []
+    found: list[BlockMeasures] = []
     for number, (site, inputs) in enumerate(diagnostic_pass.values_per_input().items()):
         block = smoothing.blocks[site]
         for i, values in enumerate(inputs[..., 0].tolist()):
@@ -74,7 +74,7 @@ def block_steps(model: nn.Module | Model, batches: Sequence[Batch]) -> list[Step
             # the first block has none before it
             maps = of["maps"] if of["maps"] == of["maps"] else None
             found.append(
-                Step(
+                BlockMeasures(
                     number,
                     i,
                     of["similarity_before"],

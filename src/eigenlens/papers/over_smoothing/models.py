@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...data.datasets import reviews
-from ...lab import Digits, Settings, Transformer, train
+from ...lab import Digits, TrainingSettings, Transformer, train
 from ...lab.fusion import FUSIONS, Fusion
 from ...models.load import Model, load
 from ...run.progress import Progress
@@ -58,7 +58,7 @@ def digits_run(read_out: str, scale: Scale, seed: int, progress: Progress) -> di
     model = encoder(scale, None if read_out == "last layer" else read_out, seed)
     plain = read_out == "last layer"
     steps = _lab_steps(model, task, "random start", seed) if plain else []
-    settings = Settings(scale.steps, batch=32, rate=1e-3, measure=scale.steps, seed=seed)
+    settings = TrainingSettings(scale.steps, batch=32, rate=1e-3, measure=scale.steps, seed=seed)
     done = train(model, task, settings, progress=progress, label=f"digits, {read_out}, seed {seed}")
     steps += _lab_steps(model, task, "trained", seed) if plain else []
     with torch.no_grad():
@@ -115,11 +115,10 @@ class Reader(nn.Module):
 
 @lru_cache(maxsize=1)
 def states_of(name: str, number: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """States (N, L, T, C) behind every block, tokens (N, T) and labels (N,) of reviews that are
-    clearly for or against.
+    """States (N, L, T, C), tokens (N, T) and labels (N,) of clearly positive or negative reviews.
 
-    The states of each layer are over their standard deviation, so that no layer is a larger vote
-    than another.
+    The states are those behind every block, those of each layer over their standard deviation, so
+    that no layer is a larger vote than another.
     """
     model = load(name)
     chosen = list(islice((r for r in _spread(list(reviews())) if abs(r.score) >= 1), number))

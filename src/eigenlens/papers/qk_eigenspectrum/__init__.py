@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...lab import NextBytes, Settings, Transformer, documents, split, train
+from ...lab import NextBytes, TrainingSettings, Transformer, documents, split, train
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -31,8 +31,10 @@ LOOKS = ("distance", "profile entropy", "rho far")
 
 @dataclass(frozen=True)
 class Scale:
-    """`sequences` of the toy, `models` of the catalogue on `inputs`, language models of `layers` …
-    trained for `steps`.
+    """How large a run is.
+
+    `sequences` are those of the toy, `models` are from the catalogue, run on `inputs`, and language
+    models of `layers` are trained for `steps`.
     """
 
     sequences: int = 2000
@@ -109,7 +111,9 @@ def _descent(seeds: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def correlations(heads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Spearman's, over the heads of each model, of a number of the spectrum and one of where the
+    """Rank correlations of the spectrum with where a head looks.
+
+    Spearman's, over the heads of each model, of one number of the spectrum and one of where the
     head looks.
     """
     found = []
@@ -133,7 +137,12 @@ def correlations(heads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _train(
-    scale: Scale, penalty: float, seed: int, name: str, parts: Parts, progress: Progress
+    scale: Scale,
+    penalty: float,
+    seed: int,
+    name: str,
+    parts: Parts,
+    progress: Progress,
 ) -> dict[str, Any]:
     """A causal language model of bytes with the LocAteR-style penalty at this strength."""
     task = NextBytes(
@@ -141,7 +150,9 @@ def _train(
     )
     torch.manual_seed(seed)
     model = Transformer(task.config(layers=scale.layers, width=scale.width, heads=scale.heads))
-    settings = Settings(scale.steps, scale.batch, measure=scale.steps, seed=seed, penalty=penalty)
+    settings = TrainingSettings(
+        scale.steps, scale.batch, measure=scale.steps, seed=seed, penalty=penalty
+    )
     label = f"language model, penalty {penalty:g}, seed {seed}"
     done = train(
         model, task, settings, progress=progress, label=label, checkpoint=parts.checkpoint(name)
@@ -151,12 +162,12 @@ def _train(
         "seed": seed,
         "loss": done.loss,
         "perplexity": math.exp(done.loss),
-        **looks(model, task),
+        **attention_numbers(model, task),
     }
 
 
 @torch.no_grad()
-def looks(model: Transformer, task: NextBytes) -> dict[str, float]:
+def attention_numbers(model: Transformer, task: NextBytes) -> dict[str, float]:
     """Numbers over all heads and held-out inputs.
 
     Entropy of a query's row over that of uniform attention, distance looked back, and mean and
@@ -186,8 +197,9 @@ def looks(model: Transformer, task: NextBytes) -> dict[str, float]:
 
 
 def _mean_rows(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> list[dict[str, Any]]:
-    """Means over seeds of every number, with the least and the largest of the first (`… low`, `…
-    high`).
+    """Means over seeds of every number.
+
+    The first number also has its least and its largest value (`… low`, `… high`).
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:

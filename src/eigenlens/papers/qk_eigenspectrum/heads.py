@@ -7,7 +7,7 @@ from typing import Any
 from ...captures import location_of
 from ...diagnostics.qk import QueryKey
 from ...models.load import load
-from ..diagnostic_pass import DiagnosticPass, start
+from ..diagnostic_pass import DiagnosticPass, start_diagnostic
 from ..inputs import make_batches
 
 
@@ -22,7 +22,7 @@ def head_rows(name: str, inputs: int, length: int, text: str, seed: int) -> list
         model, "photos" if vision else text, None if vision else length, inputs, seed, 4
     )
     localisation, spectra = DiagnosticPass(model, "localisation", batches), QueryKey()
-    start(spectra, localisation.studied)
+    start_diagnostic(spectra, localisation.studied)
     looks = localisation.run()
     near = {location_of(row): row for row in looks.result().rows()}
     rows = []

@@ -29,8 +29,9 @@ def autoregressive(number: int, tokens: int, d: int, rho: float, seed: int) -> T
 
 
 def symmetric(d: int, trace: float, variance: float, seed: int) -> Tensor:
-    """A symmetric matrix (d, d) whose eigenvalues have the mean `trace/d` and the variance exactly,
-    in random directions.
+    """A symmetric matrix (d, d) whose eigenvalues have the given mean and variance.
+
+    The mean is `trace/d`; both are exact, and the directions are random.
     """
     draw = torch.Generator().manual_seed(seed)
     z = torch.randn(d, generator=draw, dtype=torch.float64)
@@ -47,8 +48,10 @@ def looking_back(x: Tensor, W: Tensor) -> Tensor:
 def toy_row(
     trace: float, variance: float, number: int, seed: int, d: int = 64, tokens: int = 32
 ) -> dict[str, Any]:
-    """Mean distance looked back, entropy of the mean profile over ln(T − 1), and `ρ_t = P(A_t >
-    1/T)` near and far.
+    """How far attention looks back, how evenly, and how often a position matters.
+
+    The mean distance looked back, the entropy of the mean profile over ln(T − 1), and `ρ_t = P(A_t
+    > 1/T)` near and far.
     """
     A = looking_back(
         autoregressive(number, tokens, d, 0.9, seed), symmetric(d, trace, variance, seed + 1)

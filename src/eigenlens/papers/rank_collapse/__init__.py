@@ -15,7 +15,7 @@ from functools import partial
 
 from ...run.parts import Parts
 from ...run.progress import Progress
-from ...stats.rounding import in_words
+from ...stats.rounding import rows_in_words
 from ..claims import Tables
 from ..paper import Paper
 from . import training
@@ -45,7 +45,7 @@ class Scale:
     length: int
     inputs: int
     paths: int
-    training: training.Training
+    training: training.RankCollapseTraining
 
 
 FULL = Scale(
@@ -93,9 +93,11 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         "random curves": (curves := random_curves([*runs, *others])),
         "random by depth": rows_by_depth(curves),
         "models": (pretrained := [row for model in models for row in model["curves"]]),
-        "models to read": in_words(pretrained, {name for row in pretrained for name in row}, FLOOR),
+        "models to read": rows_in_words(
+            pretrained, {name for row in pretrained for name in row}, FLOOR
+        ),
         "single paths": (single := single_path_rows(runs, models)),
-        "single paths to read": in_words(single, ("residual",), FLOOR),
+        "single paths to read": rows_in_words(single, ("residual",), FLOOR),
         "path shares": share_rows(),
         "orders": parts.part("orders", partial(orders, seed)),
         "bounds": [row for model in [*runs, *models] for row in model["bounds"]],

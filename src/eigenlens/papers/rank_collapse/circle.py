@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ...collapses import VARIANTS
-from ...lab import Circle, Settings, Transformer, feed_back, train
+from ...lab import Circle, TrainingSettings, Transformer, feed_back, train
 from ...run.parts import Parts
 from ...run.progress import Progress, silent
 
@@ -33,12 +33,13 @@ AWAY = 10.0
 
 @dataclass(frozen=True)
 class CircleTrial:
-    """How the circle is learned, from points off it by N(0, `jitter`²), and for how many `steps` it
-    is fed back.
+    """How the circle is learned, and for how many `steps` it is fed back.
+
+    The points to learn from are off the circle by N(0, `jitter`²).
     """
 
     jitter: float
-    settings: Settings
+    settings: TrainingSettings
     steps: int = 300
 
 
@@ -88,14 +89,16 @@ def _one(
         "seed": seed,
         "loss": done.loss,
         "stretch": stretch(model, circle.train.inputs),
-        **along(path, circle.radius, circle.turn),
+        **orbit_row(path, circle.radius, circle.turn),
     }
 
 
 @torch.no_grad()
 def stretch(model: Callable[[Tensor], Tensor], inputs: Tensor, step: float = 0.01) -> float:
-    """`d ln |y₁ − y₂| / d ln |x₁ − x₂|` as two points (N, 2, 2) move towards their origin, mean
-    over inputs.
+    """How the distance of two points after a step follows their distance before it.
+
+    `d ln |y₁ − y₂| / d ln |x₁ − x₂|` as two points (N, 2, 2) move towards their origin, mean over
+    inputs.
 
     Over one, points that have come a little too near come nearer still in every step, and points
     too far apart go farther.
@@ -104,7 +107,7 @@ def stretch(model: Callable[[Tensor], Tensor], inputs: Tensor, step: float = 0.0
     return float((far / near).log().mean() / math.log((1 + step) / (1 - step)))
 
 
-def along(path: Tensor, radius: float, turn: float) -> dict[str, Any]:
+def orbit_row(path: Tensor, radius: float, turn: float) -> dict[str, Any]:
     """How a path (steps+1, 2 points, 2) goes round the origin, see `circles`."""
     radii = path.norm(dim=2).mean(1)  # (steps+1,)
     off = (~(path.norm(dim=2).amax(1) <= AWAY * radius)).nonzero()  # nan is off too

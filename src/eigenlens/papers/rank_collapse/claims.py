@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...collapses.verdict import COLLAPSED
-from ...stats.rounding import describe, rounding_floor
+from ...stats.rounding import describe_residual, rounding_floor
 from ..claims import Claim, Tables, judged
 from .models import NO_NORM, OTHER_TEXT
 from .training_claims import circle_claims, task_claims
@@ -116,7 +116,7 @@ def _ends(tables: Tables, variant: str) -> dict[str, float]:
 def _pretrained_collapse(tables: Tables) -> Claim:
     ends = _ends(tables, "SAN")
     share = float(np.mean([value < COLLAPSED for value in ends.values()]))
-    listed = ", ".join(f"{name} {describe(value, FLOOR)}" for name, value in ends.items())
+    listed = ", ".join(f"{name} {describe_residual(value, FLOOR)}" for name, value in ends.items())
     note = (
         f"share of the pretrained stacks in which pure attention ends below {COLLAPSED}: {listed};"
         " reproduced if all do"
@@ -135,7 +135,7 @@ def _pretrained_kept(tables: Tables) -> Claim:
     ends, pure = _ends(tables, "full"), _ends(tables, "SAN")
     share = float(np.mean([value >= COLLAPSED for value in ends.values()]))
     both = [
-        (name, describe(ends[name], FLOOR), describe(pure[name], FLOOR))
+        (name, describe_residual(ends[name], FLOOR), describe_residual(pure[name], FLOOR))
         for name in ends
         if name in pure
     ]

@@ -1,5 +1,6 @@
-"""Residual curves, single paths and bounds of models at their random start and of the catalogue's
-pretrained ones.
+"""Residual curves, single paths and bounds of models.
+
+The models are at their random start, or pretrained ones of the catalogue.
 """
 
 from __future__ import annotations

@@ -133,8 +133,9 @@ def single_paths(tables: Tables) -> Any:
 
 
 def path_accuracy(tables: Tables) -> Any:
-    """Accuracy of the terms of each length, read out alone, with the whole model and chance as
-    rules.
+    """Accuracy of the terms of each length, read out alone.
+
+    The complete model and chance are drawn as rules.
     """
     import altair as alt
 
@@ -166,8 +167,9 @@ def path_accuracy(tables: Tables) -> Any:
 
 
 def circles(tables: Tables) -> Any:
-    """Where the two points go when the model's output is fed back to it, one run of each
-    variant.
+    """Where the two points go when the model's output is fed back to it.
+
+    One run of each variant.
     """
     import altair as alt
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...collapses.paths import full_length_share
-from ...stats.rounding import in_words
+from ...stats.rounding import rows_in_words
 from .claims import CURVES, DEPTHS, FLOOR
 
 SHARES = {
@@ -67,7 +67,7 @@ def rows_by_depth(curves: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if found:
             depths = {f"depth {depth}": found.get(depth) for depth in DEPTHS}
             measured = {"family": family, "variant": variant, "what": "measured", **depths}
-            rows += in_words([measured], depths, FLOOR)
+            rows += rows_in_words([measured], depths, FLOOR)
             rows.append(
                 {
                     "family": family,

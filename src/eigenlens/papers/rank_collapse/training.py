@@ -30,8 +30,8 @@ from torch import Tensor
 from ...anatomy import freeze
 from ...collapses.paths import decompose_paths
 from ...collapses.sampling import draw_paths, rerun_paths
-from ...lab import ConvexHull, Memorise, Settings, Sort, TaskBatch, Toy, Transformer, train
-from ...names import unknown
+from ...lab import ConvexHull, Memorise, Sort, TaskBatch, Toy, TrainingSettings, Transformer, train
+from ...names import unknown_name
 from ...run.parts import Parts
 from ...run.progress import Progress, silent
 from .circle import CircleTrial, circles
@@ -55,13 +55,13 @@ class Trial:
     layers: int
     heads: int
     width: int
-    settings: Settings
+    settings: TrainingSettings
     paths: int
     batches: int = 5
 
 
 @dataclass(frozen=True)
-class Training:
+class RankCollapseTraining:
     """All tasks, and the circles of `circle.py`, with `seeds` seeds each."""
 
     trials: tuple[Trial, ...]
@@ -70,7 +70,11 @@ class Training:
 
 
 def train_toys(
-    task: str, scale: Training, seed: int, parts: Parts, progress: Progress | None = None
+    task: str,
+    scale: RankCollapseTraining,
+    seed: int,
+    parts: Parts,
+    progress: Progress | None = None,
 ) -> tuple[Transformer, Toy, dict[str, float]]:
     """Attention with skips, no MLP and no norm, trained on a task or found trained.
 
@@ -78,7 +82,7 @@ def train_toys(
     """
     trial = next((trial for trial in scale.trials if trial.task == task), None)
     if trial is None:
-        raise unknown("task", task, (trial.task for trial in scale.trials))
+        raise unknown_name("task", task, (trial.task for trial in scale.trials))
     toy = TASKS[task](seed=seed, **trial.data)
     torch.manual_seed(seed)
     model = Transformer(
@@ -100,7 +104,7 @@ def _toy_name(task: str, seed: int) -> str:
 
 
 def path_table(
-    scale: Training, parts: Parts, progress: Progress | None = None
+    scale: RankCollapseTraining, parts: Parts, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
     """A row for every task, mode, reading and length.
 
@@ -132,7 +136,7 @@ def path_table(
 
 
 def _one_seed(
-    trial: Trial, scale: Training, seed: int, parts: Parts, progress: Progress | None
+    trial: Trial, scale: RankCollapseTraining, seed: int, parts: Parts, progress: Progress | None
 ) -> list[dict[str, Any]]:
     model, toy, trained = train_toys(trial.task, scale, seed, parts, progress)
     rows = [{"mode": "model", "reading": "whole", "length": None, "accuracy": trained["accuracy"]}]
@@ -182,8 +186,9 @@ def baselines(toy: Toy) -> dict[str, float]:
 
 @torch.no_grad()
 def frozen_answers(model: Transformer, batch: TaskBatch) -> dict[str, Tensor]:
-    """The classes that the terms of every length are read out as, (L+1, 1, B, T), pooled (L+1, 1,
-    B).
+    """The classes that the terms of every length are read out as.
+
+    Per token (L+1, 1, B, T), pooled (L+1, 1, B).
     """
     lengths = decompose_paths(freeze(model, {}, forward=lambda _: model(batch.inputs))[0])
     return readings(model, lengths.terms, lengths.bias)
@@ -191,8 +196,9 @@ def frozen_answers(model: Transformer, batch: TaskBatch) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def readings(model: Transformer, terms: Tensor, bias: Tensor) -> dict[str, Tensor]:
-    """Terms (K, B, T, C) and bias (B, T, C), behind the last norm, as classes (K, 1, B, T), pooled
-    (K, 1, B).
+    """Terms (K, B, T, C) and bias (B, T, C), behind the last norm, as classes.
+
+    Per token (K, 1, B, T), pooled (K, 1, B).
     """
     streams = {"alone": terms, "up to": terms.cumsum(0) + bias}
     if not model.config.pooled:  # of the residual nothing is left in the mean
@@ -207,8 +213,9 @@ def readings(model: Transformer, terms: Tensor, bias: Tensor) -> dict[str, Tenso
 def rerun_answers(
     model: Transformer, batch: TaskBatch, number: int, seed: int
 ) -> dict[str, Tensor]:
-    """Classes by the mean of random paths of 1 … L hops, (L, 1, B, …), and by each of them, (L,
-    number, B, …).
+    """Classes by random paths of 1 … L hops.
+
+    By the mean of the paths, (L, 1, B, …), and by each of them, (L, number, B, …).
 
     As in the frozen terms, the biases of values and outputs belong to no path.
     """
@@ -245,17 +252,25 @@ def _classes(model: Transformer, x: Tensor) -> Tensor:
 
 
 def circle_table(
-    scale: Training, parts: Parts, progress: Progress | None = None
+    scale: RankCollapseTraining, parts: Parts, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
     """The rows of `circle.circles` for all circles of a training."""
     return circles(scale.circles, scale.seeds, parts, progress)
 
 
-FULL = Training(
+FULL = RankCollapseTraining(
     trials=(
-        Trial("sort", {}, 6, 2, 48, Settings(600, batch=64, rate=2e-3, measure=100), paths=24),
         Trial(
-            "convex hull", {}, 6, 3, 84, Settings(600, batch=64, rate=2e-3, measure=100), paths=24
+            "sort", {}, 6, 2, 48, TrainingSettings(600, batch=64, rate=2e-3, measure=100), paths=24
+        ),
+        Trial(
+            "convex hull",
+            {},
+            6,
+            3,
+            84,
+            TrainingSettings(600, batch=64, rate=2e-3, measure=100),
+            paths=24,
         ),
         Trial(
             "memorise",
@@ -263,18 +278,18 @@ FULL = Training(
             6,
             2,
             250,
-            Settings(200, batch=16, rate=1e-3, warmup=20, measure=50),
+            TrainingSettings(200, batch=16, rate=1e-3, warmup=20, measure=50),
             paths=6,
             batches=1,
         ),
     ),
     circles=(
-        CircleTrial(0.0, Settings(500, batch=64, rate=1e-3)),
-        CircleTrial(0.01, Settings(2000, batch=64, rate=3e-3, measure=500)),
+        CircleTrial(0.0, TrainingSettings(500, batch=64, rate=1e-3)),
+        CircleTrial(0.01, TrainingSettings(2000, batch=64, rate=3e-3, measure=500)),
     ),
     seeds=3,
 )
-QUICK = Training(
+QUICK = RankCollapseTraining(
     trials=(
         Trial(
             "sort",
@@ -282,7 +297,7 @@ QUICK = Training(
             2,
             2,
             16,
-            Settings(60, batch=32, rate=1e-2, warmup=5),
+            TrainingSettings(60, batch=32, rate=1e-2, warmup=5),
             paths=4,
         ),
         Trial(
@@ -291,7 +306,7 @@ QUICK = Training(
             2,
             3,
             24,
-            Settings(60, batch=32, rate=4e-3, warmup=5),
+            TrainingSettings(60, batch=32, rate=4e-3, warmup=5),
             paths=4,
         ),
         Trial(
@@ -300,10 +315,10 @@ QUICK = Training(
             2,
             2,
             16,
-            Settings(40, batch=20, rate=1e-2, warmup=5),
+            TrainingSettings(40, batch=20, rate=1e-2, warmup=5),
             paths=4,
         ),
     ),
-    circles=(CircleTrial(0.0, Settings(150, batch=32, rate=1e-2, warmup=10), steps=40),),
+    circles=(CircleTrial(0.0, TrainingSettings(150, batch=32, rate=1e-2, warmup=10), steps=40),),
     seeds=1,
 )

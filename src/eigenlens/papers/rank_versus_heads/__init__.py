@@ -24,8 +24,10 @@ from .truncated import cut_model
 
 @dataclass(frozen=True)
 class Scale:
-    """`d` and `points` (N) of the task, `samples` of least squares, `steps` of training, `models`
-    to cut on `inputs` texts.
+    """How large a run is.
+
+    `d` and `points` (N) are those of the task, `samples` those of least squares, `steps` those of
+    training; `models` are cut on `inputs` texts.
     """
 
     d: int = 8

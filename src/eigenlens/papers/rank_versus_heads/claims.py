@@ -8,8 +8,9 @@ from typing import Any
 from ..claims import Claim, Tables, Verdict, judged
 
 FIGURES = {1: (0.93, 0.79, 0.69, 0.0), 8: (0.75, 0.56, 0.40, 0.0)}
-"""Error by least squares at d = 8, N = 16 for ranks 1, 2, 4, 8, with rH = d and with eight times
-the heads.
+"""Error by least squares at d = 8, N = 16 for ranks 1, 2, 4 and 8.
+
+Once with rH = d, once with eight times the heads.
 """
 
 

@@ -22,19 +22,20 @@ import torch
 from torch import Tensor
 
 
-def nearest(number: int, points: int, d: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Points (B, N, d) and queries (B, d), uniform on the sphere, and the nearest point to each
-    query (B, d).
+def draw_nearest(number: int, points: int, d: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Points (B, N, d), queries (B, d) and the nearest point to each query (B, d).
+
+    Points and queries are uniform on the sphere.
     """
     drawn = torch.randn(
         number, points + 1, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     )
     drawn /= drawn.norm(dim=2, keepdim=True)
     x, q = drawn[:, :-1], drawn[:, -1]
-    return x, q, chosen(x, torch.einsum("bnd,bd->bn", x, q))
+    return x, q, highest_scored(x, torch.einsum("bnd,bd->bn", x, q))
 
 
-def chosen(x: Tensor, scores: Tensor) -> Tensor:
+def highest_scored(x: Tensor, scores: Tensor) -> Tensor:
     """The point of the largest score: x (B, N, d), scores (B, N) → (B, d). Attention at β → ∞."""
     return x[torch.arange(len(x)), scores.argmax(1)]
 
@@ -49,12 +50,15 @@ def subspaces(heads: int, rank: int, d: int, seed: int) -> Tensor:
 
 def head_outputs(x: Tensor, q: Tensor, bases: Tensor) -> Tensor:
     """What hard heads look at, (B, H, d)."""
-    return torch.stack([chosen(x, torch.einsum("bnr,br->bn", x @ P, q @ P)) for P in bases], 1)
+    return torch.stack(
+        [highest_scored(x, torch.einsum("bnr,br->bn", x @ P, q @ P)) for P in bases], 1
+    )
 
 
 def fitted_error(z: Tensor, y: Tensor, fresh_z: Tensor, fresh_y: Tensor) -> float:
-    """The error on fresh inputs of `Σ_h a_h z_h` with the least-squares weights a of z (B, H, d), y
-    (B, d).
+    """The error of `Σ_h a_h z_h` on fresh inputs.
+
+    a are the least-squares weights of z (B, H, d) for y (B, d).
     """
     C, b = torch.einsum("bhd,bgd->hg", z, z), torch.einsum("bhd,bd->h", z, y)
     a = torch.linalg.lstsq(C, b[:, None], driver="gelsd").solution[:, 0]
@@ -65,8 +69,8 @@ def sweep(
     d: int, points: int, samples: int, ranks: Sequence[int], times: Sequence[int], seed: int
 ) -> list[dict[str, Any]]:
     """Errors at the budget rH = d, and with more heads."""
-    x, q, y = nearest(samples, points, d, 2 * seed)
-    fresh = nearest(samples, points, d, 2 * seed + 1)
+    x, q, y = draw_nearest(samples, points, d, 2 * seed)
+    fresh = draw_nearest(samples, points, d, 2 * seed + 1)
     rows = []
     for more in times:
         for rank in ranks:
@@ -79,7 +83,7 @@ def sweep(
     return rows
 
 
-def moments(q: Tensor, k: Tensor) -> Tensor:
+def sphere_moments(q: Tensor, k: Tensor) -> Tensor:
     """C (H, H) of directions q and k (H, d) on the sphere."""
     angles = [(u @ u.T).clamp(-1, 1).fill_diagonal_(1.0).arcsin() for u in (q, k)]
     return 0.5 + 2 / math.pi**2 * angles[0] * angles[1]
@@ -105,12 +109,12 @@ def rank_one(d: int, heads: int, seed: int) -> dict[str, float]:
     In the limit all weights are equal, so that `1 − b²/E C_ij` remains.
     """
     k = subspaces(heads, 1, d, seed)[..., 0]
-    C, b = moments(k, k), torch.full((heads,), agreement(d), dtype=torch.float64)
+    C, b = sphere_moments(k, k), torch.full((heads,), agreement(d), dtype=torch.float64)
     a = torch.linalg.lstsq(C, b[:, None], driver="gelsd").solution[:, 0]
-    return {"theory": float(1 - 2 * b @ a + a @ C @ a), "limit": limit(d)}
+    return {"theory": float(1 - 2 * b @ a + a @ C @ a), "limit": rank_one_limit(d)}
 
 
-def limit(d: int, places: int = 20_001) -> float:
+def rank_one_limit(d: int, places: int = 20_001) -> float:
     """`1 − b²/C̄`, `C̄ = ½ + (2/π²) E arcsin² t`.
 
     The error that no number of heads of rank one with q = k gets below.
@@ -125,8 +129,8 @@ def limit(d: int, places: int = 20_001) -> float:
 def simulated(d: int, heads: int, samples: int, seed: int) -> float:
     """The same error by least squares over random inputs with N = 2."""
     bases = subspaces(heads, 1, d, seed)
-    x, q, y = nearest(samples, 2, d, 7_000 + seed)
-    fresh = nearest(samples, 2, d, 9_000 + seed)
+    x, q, y = draw_nearest(samples, 2, d, 7_000 + seed)
+    fresh = draw_nearest(samples, 2, d, 9_000 + seed)
     return fitted_error(
         head_outputs(x, q, bases), y, head_outputs(fresh[0], fresh[1], bases), fresh[2]
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...lab import NearestNeighbour, Settings, Transformer, train
+from ...lab import NearestNeighbour, TrainingSettings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Progress
 
@@ -31,7 +31,7 @@ def trained_row(
     }
     model = Transformer(task.config(layers=layers, **shape))
     steps = scale.steps if layers == 1 else scale.deep_steps
-    settings = Settings(steps, scale.batch, scale.rate, decay=0.0, measure=steps, seed=seed)
+    settings = TrainingSettings(steps, scale.batch, scale.rate, decay=0.0, measure=steps, seed=seed)
     label = f"training, {layers} layer{'s' * (layers > 1)}, rank {rank}, seed {seed}"
     checkpoint = parts.checkpoint(f"training/{layers}-{rank}-{seed}")
     done = train(model, task, settings, progress=progress, label=label, checkpoint=checkpoint)

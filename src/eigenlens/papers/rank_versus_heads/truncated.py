@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 def cut_model(
     name: str, scale: Scale, seed: int, progress: Progress
 ) -> dict[str, list[dict[str, Any]]]:
-    """Quality of a loaded model with all heads cut to each rank, and with one head cut at a
-    time.
-    """
+    """Quality of a loaded model with all heads, or one head at a time, cut to a rank."""
     model = load(name)
     batches = make_batches(model, scale.text, scale.length, scale.inputs, seed)
     attentions = query_weights(model.module)

@@ -17,12 +17,12 @@ from functools import partial
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
-from ..paper import Paper, of_models
+from ..paper import Paper, parts_by_model
 from .claims import claims_of
 from .exact import pattern_checks, planted
 from .models import model_rows
 from .pictures import charts
-from .training import VARIANTS, Training, one_run
+from .training import VARIANTS, SinksTraining, one_run
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Scale:
     few: int
     tokens: int
     draws: int
-    training: Training
+    training: SinksTraining
 
 
 FULL = Scale(
@@ -54,7 +54,7 @@ FULL = Scale(
     8,
     2048,
     5,
-    Training(32, 4, 64, 64, 1, 2, 600, 16, 4e-3, 2),
+    SinksTraining(32, 4, 64, 64, 1, 2, 600, 16, 4e-3, 2),
 )
 QUICK = Scale(
     ("smollm2",),
@@ -66,7 +66,7 @@ QUICK = Scale(
     3,
     64,
     1,
-    Training(32, 4, 32, 32, 1, 2, 40, 8, 4e-3, 1),
+    SinksTraining(32, 4, 32, 32, 1, 2, 40, 8, 4e-3, 1),
 )
 STEP = (
     "model",
@@ -88,7 +88,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     """Exact checks, models, training."""
     sizes = (scale.length, scale.inputs, scale.window, scale.long, scale.few, scale.tokens)
     measured = {name: partial(model_rows, name, scale.text, *sizes, seed) for name in scale.models}
-    found, missing = of_models(parts, measured, progress)
+    found, missing = parts_by_model(parts, measured, progress)
     models = list(found.values())
     trainings = {
         f"training/{number}-seed-{at}": partial(one_run, variant, scale.training, at, progress)

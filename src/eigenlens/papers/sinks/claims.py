@@ -15,8 +15,9 @@ from .training import EPSILON
 
 Row = dict[str, Any]
 PRE_NORM = 46.0
-"""Published sink rate in percent of a model of 7 billion parameters with pre-norm, against which
-others are held.
+"""Published sink rate, in percent, of a pre-norm model of 7 billion parameters.
+
+Other models are compared with it.
 """
 REMEDIES = {
     "gate a channel (G1)": "per-channel conditional gate 4.5 %",

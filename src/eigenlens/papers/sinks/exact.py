@@ -16,8 +16,9 @@ from ...diagnostics.sinks import Sinks
 
 
 def pattern_checks(T: int) -> list[dict[str, Any]]:
-    """α₁ of uniform causal attention, H_T/T, and of all mass on the first token, 1, through the
-    diagnostic.
+    """α₁ of two attentions whose value is known, through the diagnostic.
+
+    Uniform causal attention has H_T/T; all mass on the first token has 1.
     """
     k = torch.eye(T, dtype=torch.float64)[None, None]  # scores are the queries
     uniform, first = torch.zeros(2, 1, 1, T, T, dtype=torch.float64)
@@ -47,8 +48,9 @@ def pattern_checks(T: int) -> list[dict[str, Any]]:
 def planted(
     seed: int, d: int = 64, M: int = 256, channels: tuple[int, int] = (7, 31), size: float = 100.0
 ) -> dict[str, Any]:
-    """A neuron that reads one direction by gate and up, and writes into two channels, among M weak
-    random ones.
+    """One strong neuron among M weak random ones.
+
+    It reads one direction by gate and up, and writes into two channels.
     """
     draw = torch.Generator().manual_seed(seed)
     G, U, W = (

@@ -170,11 +170,12 @@ def summary(
 def first_tokens(
     studied: StudiedModel, ids: Tensor, medians: Tensor, number: int, seed: int, spikes: Spikes
 ) -> dict[str, Any]:
-    """How many tokens of a sample of the vocabulary have a massive activation at position 0, and
-    how many of a text elsewhere.
+    """How many tokens have a massive activation, at position 0 and elsewhere.
 
-    Nothing comes before the first token of a decoder, so each is run alone; the median it is held
-    against is that of the same layer on texts (L,).
+    At position 0 the tokens are a sample of the vocabulary, elsewhere those of a text.
+
+    Nothing comes before the first token of a decoder, so each is run alone; its median is
+    that of the same layer on texts (L,).
     """
     V = int(studied.model.config.vocab_size)
     sample = torch.randperm(V, generator=torch.Generator().manual_seed(seed))[:number]
@@ -211,8 +212,9 @@ def massive(studied: StudiedModel, ids: Tensor, medians: Tensor, spikes: Spikes)
 def window_rows(
     model: Model, text: str, length: int, inputs: int, window: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Loss of the next token with all keys, with `window` keys of which 4 are the first, and with
-    the latest alone.
+    """Loss of the next token with all keys and with `window` keys.
+
+    With a window, either 4 of its keys are the first ones, or all of them are the latest.
 
     Positions stay as they are. Counted are targets whose query sees less than all, those from
     `window` on; one row for each way and input.

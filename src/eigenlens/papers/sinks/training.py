@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...lab import Config, Settings, TaskBatch, Transformer, train
+from ...lab import Config, TaskBatch, TrainingSettings, Transformer, train
 from ...run.progress import Progress
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -32,7 +32,7 @@ EPSILON = 0.3
 
 
 @dataclass(frozen=True)
-class Training:
+class SinksTraining:
     """The chain, the models and how long they learn."""
 
     vocabulary: int
@@ -92,7 +92,7 @@ class Triggers:
         return (inputs < self.triggers) & (before != self.vocabulary)
 
 
-def one_run(variant: str, scale: Training, seed: int, progress: Progress) -> dict[str, Any]:
+def one_run(variant: str, scale: SinksTraining, seed: int, progress: Progress) -> dict[str, Any]:
     """One model trained, and its sinks on held-out inputs."""
     task = Triggers(scale.vocabulary, scale.triggers, scale.length)
     shape = {
@@ -103,19 +103,21 @@ def one_run(variant: str, scale: Training, seed: int, progress: Progress) -> dic
     }
     torch.manual_seed(seed)
     model = Transformer(task.config(**shape))
-    settings = Settings(scale.steps, scale.batch, scale.rate, measure=scale.steps, seed=seed)
+    settings = TrainingSettings(
+        scale.steps, scale.batch, scale.rate, measure=scale.steps, seed=seed
+    )
     done = train(model, task, settings, progress=progress, label=f"{variant}, seed {seed}")
     return {
         "attention": variant,
         "seed": seed,
         "steps": done.steps,
         "loss": done.loss,
-        **inside(model, task),
+        **sink_numbers(model, task),
     }
 
 
 @torch.no_grad()
-def inside(model: Transformer, task: Triggers) -> dict[str, Any]:
+def sink_numbers(model: Transformer, task: Triggers) -> dict[str, Any]:
     """α₁ over heads and inputs.
 
     Its mean, the share above ε, the largest head's; the largest activation behind a block; how

@@ -16,7 +16,7 @@ from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
 from ..explainability.tables import area_rows, pair_rows
-from ..paper import Paper, of_models
+from ..paper import Paper, parts_by_model
 from .claims import claims_of
 from .comparison import IN_OUT, NORM, deletion_run
 from .cost import length_row, width_row
@@ -111,7 +111,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         )
         for name in scale.catalogue
     }
-    found, missing = of_models(parts, makes, progress, "exactness")
+    found, missing = parts_by_model(parts, makes, progress, "exactness")
     exact += [row for rows in found.values() for row in rows]
     derived: dict[str, Any] = {
         f"jacobian/{family}{'-as-started' * started}": partial(

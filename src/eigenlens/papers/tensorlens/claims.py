@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..claims import Claim, Tables, judged
-from ..fits import exponent
+from ..fits import power_law_exponent
 from .comparison import IN_OUT, NORM
 
 Rows = Sequence[dict[str, Any]]
@@ -188,8 +188,14 @@ def _cost(rows: Rows, widths: Rows) -> list[Claim]:
         note,
         at_most=0.01,
     )
-    by_tokens, by_width = exponent(rows, "tokens", "row MB"), exponent(widths, "channels", "row MB")
-    grows = (exponent(rows, "tokens", "graph MB"), exponent(widths, "channels", "graph MB"))
+    by_tokens, by_width = (
+        power_law_exponent(rows, "tokens", "row MB"),
+        power_law_exponent(widths, "channels", "row MB"),
+    )
+    grows = (
+        power_law_exponent(rows, "tokens", "graph MB"),
+        power_law_exponent(widths, "channels", "graph MB"),
+    )
     note = (
         f"memory of one row grows as n^{by_tokens:.2f} in tokens ({span}) and as d^{by_width:.2f}"
         f" in channels ({min(r['channels'] for r in widths)} to"

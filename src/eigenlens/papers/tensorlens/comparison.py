@@ -9,7 +9,7 @@ from typing import Any
 
 from ...models.load import load
 from ...run.progress import Progress
-from ..explainability.deletion import RANDOM, compared
+from ..explainability.deletion import RANDOM, compare_methods
 from ..explainability.labelled import SENTIMENT, labelled_reviews
 from ..explainability.probe import probe_logits, probe_of, share_right
 
@@ -29,15 +29,16 @@ ORDER = (*METHODS, RANDOM)
 def deletion_run(
     name: str, learned: int, asked: int, length: int, draws: int, seed: int, progress: Progress
 ) -> dict[str, Any]:
-    """Areas under the deletion curves of every method, one number per input, and how often the
-    probe is right.
+    """Areas under the deletion curves of every method, one number per input.
+
+    Also how often the probe is right.
     """
     model = load(name)
     learn, ask = labelled_reviews(model, learned, asked, length=length, seed=seed)
     probe = probe_of(model, learn, SENTIMENT, "mean")
     right = int((probe_logits(probe, ask).argmax(1) == ask.labels).sum())
     share, low, high = share_right(right, len(ask))
-    found = compared(
+    found = compare_methods(
         probe, ask, draws=draws, seed=seed, methods=METHODS, progress=progress, name="reviews"
     )
     return {

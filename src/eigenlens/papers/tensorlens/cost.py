@@ -1,5 +1,6 @@
-"""What a row of the operator costs beside a forward pass, in time and memory, and what the whole
-tensor would take.
+"""What a row of the operator costs beside a forward pass, in time and memory.
+
+Also what the complete tensor would take.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Whether `T·X + B` is the model's output, whether the maps are complete, and whether causal models
-see no future.
+"""Whether the operator is exact: `T·X + B` is the model's output.
+
+Also whether the maps are complete, and whether causal models see no future.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def family_rows(family: str, seeds: int, seed: int) -> list[dict[str, Any]]:
                     "weights": "random",
                     "model": family,
                     "seed": s,
-                    **measured(loaded, given, family in CAUSAL),
+                    **exactness_row(loaded, given, family in CAUSAL),
                 }
             )
     return rows
@@ -63,15 +64,16 @@ def catalogue_rows(
     for dtype in (torch.float32, torch.float64)[: 2 if double else 1]:
         model.module.to(dtype)
         given = {key: x.to(dtype) if x.is_floating_point() else x for key, x in batch.items()}
-        row = measured(model, given, model.kind == "decoder")
+        row = exactness_row(model, given, model.kind == "decoder")
         rows.append({"weights": "catalogue", "model": name, "seed": seed, **row})
     return rows
 
 
 @torch.no_grad()
-def measured(model: Model, batch: dict[str, Tensor], causal: bool) -> dict[str, Any]:
-    """How far the operator of a one-stack model is off the output of another run, and the map
-    In+Out off its sums.
+def exactness_row(model: Model, batch: dict[str, Tensor], causal: bool) -> dict[str, Any]:
+    """How far the operator of a one-stack model is off.
+
+    Its output is compared with that of another run, and the map In+Out with its sums.
     """
     (op,) = linearize(model, batch)
     own = own_output(model, batch)

@@ -1,5 +1,6 @@
-"""The frozen operator T beside the true Jacobian J, which moves patterns, norms and gates along
-with the input.
+"""The frozen operator T beside the true Jacobian J.
+
+J moves patterns, norms and gates along with the input.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ STEP = 1e-5
 
 
 class Derivative:
-    """The true F of a one-stack model, from the stream X (B, n, d) into its first block to its last
-    hidden state.
+    """The true F of a one-stack model.
+
+    It leads from the stream X (B, n, d) into the first block to the last hidden state.
     """
 
     def __init__(self, model: nn.Module, batch: dict[str, Any]) -> None:
@@ -66,7 +68,7 @@ class Derivative:
             )
 
 
-def compared(op: Operator, true: Derivative, units: Tensor) -> list[dict[str, float]]:
+def compare_operator(op: Operator, true: Derivative, units: Tensor) -> list[dict[str, float]]:
     """A row for each input.
 
     How far T is from J over the directions `units` (K, B, n, d), and what each makes of X.
@@ -98,7 +100,7 @@ def small_rows(family: str, seeds: int, seed: int, started: bool) -> list[dict[s
         batch = small_batch(family, seed + s, 1, 8, padded=False)
         (op,) = linearize(model, batch)
         units = torch.cat([u for _, u in op.units()])
-        (row,) = compared(op, Derivative(model, batch), units)
+        (row,) = compare_operator(op, Derivative(model, batch), units)
         weights = "as the library starts it" if started else f"N(0, {SPREAD}²)"
         rows.append(
             {"model": family, "weights": weights, "input": s, "directions": len(units), **row}
@@ -118,7 +120,7 @@ def catalogue_jacobian(
     for batch in make_batches(model, text, length, inputs, seed, 1)[:inputs]:
         (op,) = linearize(model, batch)
         units = torch.randn(probes, *op.inputs.shape, generator=generator, dtype=torch.float64)
-        (row,) = compared(op, Derivative(backbone, {**batch, **fixed}), units)
+        (row,) = compare_operator(op, Derivative(backbone, {**batch, **fixed}), units)
         rows.append(
             {
                 "model": name,

@@ -21,8 +21,10 @@ from .pictures import charts
 
 @dataclass(frozen=True)
 class Scale:
-    """`anchors` are the numbers p, `heads` the numbers H at p = 9, `units` the hidden units of
-    fitted networks.
+    """How large a run is.
+
+    `anchors` are the numbers p, `heads` the numbers H at p = 9, `units` the hidden units of fitted
+    networks.
     """
 
     anchors: tuple[int, ...] = (5, 9, 17, 33, 65, 129, 257, 513)

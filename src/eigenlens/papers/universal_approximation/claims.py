@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..claims import Claim, Tables, Verdict, judged
-from ..fits import exponent
+from ..fits import power_law_exponent
 from .errors import FUNCTIONS
 
 PUBLISHED = {9: 0.1245, 17: 0.0620, 129: 0.00775}
@@ -39,7 +39,7 @@ def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
         for rows in ([row for row in maps if row["target"] == target] for target in last)
     ]
     by_function = ([r for r in tables["functions"] if r["function"] == f] for f in FUNCTIONS)
-    slopes = [exponent(rows, "intervals", "error") for rows in by_function]
+    slopes = [power_law_exponent(rows, "intervals", "error") for rows in by_function]
     return (
         judged(
             "a hard ramp is off by half a spacing at most",
@@ -61,13 +61,13 @@ def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
         _rate(
             "the error falls as 1/p",
             "O(1/p)",
-            exponent(anchors, "intervals", "hard"),
+            power_law_exponent(anchors, "intervals", "hard"),
             f"{len(anchors)} numbers p, H = 1",
         ),
         _rate(
             "the error falls as 1/H",
             "O(1/H)",
-            exponent(heads, "H", "hard"),
+            power_law_exponent(heads, "H", "hard"),
             f"{len(heads)} numbers H, p = 9",
         ),
         judged(
@@ -93,7 +93,7 @@ def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
             None,
             f"largest error over Σ|c|Δ/2; error {two[0]['hard']:.3f} at p={two[0]['p']} to"
             f" {two[-1]['hard']:.5f} at p={two[-1]['p']}, exponent"
-            f" {exponent(two, 'intervals', 'hard'):.3f}; reproduced if at most 1",
+            f" {power_law_exponent(two, 'intervals', 'hard'):.3f}; reproduced if at most 1",
             at_most=1.0,
         ),
         judged(

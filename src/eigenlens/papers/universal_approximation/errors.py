@@ -29,8 +29,9 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def ramp_errors(anchors: Sequence[int], heads: Sequence[int], places: int) -> list[dict[str, Any]]:
-    """The largest error of `clamp(y, −1, 1)` over y in [−1, 1], hard and at β = 2/Δ, and within two
-    anchors of the ends.
+    """The largest error of `clamp(y, −1, 1)` over y in [−1, 1].
+
+    Hard and at β = 2/Δ, and within two anchors of the ends.
     """
     y = torch.linspace(-1, 1, places, dtype=torch.float64)
     rows = []
