@@ -23,9 +23,11 @@ from transformers import (
 
 import eigenlens as el
 from eigenlens.captures import Head
+from eigenlens.data.facts import DataFacts
 from eigenlens.data.inputs import Inputs, Request, prepare
 from eigenlens.data.split import FIT
 from eigenlens.data.token_text import token_texts
+from eigenlens.models.facts import ModelFacts
 from eigenlens.models.load import Model
 from eigenlens.plans.held_out import HeldOut
 from tiny import VOCABULARY, of_catalogue, small_llama, some_text, tiny_bert, tiny_llama
@@ -176,8 +178,9 @@ def test_the_inputs_are_of_different_documents_where_possible(documents, number,
         np.array(documents),
         8,
         lambda rows: {"rows": torch.from_numpy(rows)},
+        DataFacts("none"),
     )
-    held = HeldOut(Model("none", torch.nn.Identity(), "module"), inputs, [0, 1], 1, [])
+    held = HeldOut(Model(ModelFacts("none"), torch.nn.Identity()), inputs, [0, 1], 1, [])
     assert held.apart(number, 3)["rows"].tolist() == expected
 
 
@@ -459,7 +462,7 @@ class Odd:
     ],
 )
 def test_what_tokens_are_called(batch, stack, length, expected):
-    model = Model("odd", torch.nn.Identity(), "encoder", tokenizer=Odd())
+    model = Model(ModelFacts("odd", "encoder"), torch.nn.Identity(), Odd())
     assert token_texts(model, batch, stack, length) == [expected]
 
 

@@ -23,7 +23,7 @@ from ..models.catalogue import DEFAULT_MODEL
 from ..models.load import Model, load
 from ..names import several, unknown
 from ..passes.data_names import Data, data_names
-from ..passes.facts import made_now
+from ..passes.facts import Facts
 from ..passes.model_ref import ModelRef
 from ..passes.sinks import sinks_of
 from ..run.engine import Engine, choose, use_engine
@@ -162,9 +162,9 @@ def collapse(
         notes = _missing(loaded)
         settings = {
             "model": loaded.name,
-            "weights": loaded.facts.get("fingerprint"),
+            "weights": loaded.facts.fingerprint,
             "data": [Path(name).name for name in names],
-            "fingerprint": ready.facts.get("fingerprint"),
+            "fingerprint": ready.facts.fingerprint,
             "length": ready.length,
             "inputs": len(ready.buckets),
             "paths": paths,
@@ -185,14 +185,19 @@ def collapse(
             ModelRef.of(loaded, device, float64), ready, sinks_of(loaded, names), engine, progress
         )
         found = _measured(run, parts, chosen, paths, bounds, by, notes)
-        facts = {
+        facts = Facts.now(
+            loaded.facts,
+            ready.facts,
+            length=ready.length,
+            inputs=len(ready.buckets),
+            notes=notes,
+        )
+        stored = {
             **settings,
-            **made_now(loaded),
-            "data": ready.facts,
-            "notes": notes,
+            **facts.record("model", "versions", "created", "data", "notes"),
             "precision": precision_of(loaded.module),
         }
-        result = Collapse({"facts": facts, **found})
+        result = Collapse({"facts": stored, **found})
         if output_dir is not None:
             result.save(folder)
     return result

@@ -34,17 +34,12 @@ class ModelRef:
     @classmethod
     def of(cls, model: Model, device: str = "auto", double: bool = False) -> ModelRef:
         """Of a model that is loaded here, already in double if it is to be `double`."""
-        source, place = model.facts.get("source"), model.facts.get("place", model.name)
-        if source == "folder":
-            place = str(Path(place).resolve())
-        return cls(
-            model.name,
-            None if source == "module" else place,
-            model.facts.get("fingerprint"),
-            device,
-            double,
-            model,
-        )
+        found: str | Path | None = model.facts.load_from
+        if isinstance(found, Path):
+            found = str(found.resolve())
+        if model.facts.source == "module":
+            found = None
+        return cls(model.name, found, model.facts.fingerprint, device, double, model)
 
     def __getstate__(self) -> dict[str, Any]:
         if not self._checked:  # it travels once per stage, and a look at all weights takes time
@@ -75,10 +70,10 @@ class ModelRef:
             assert self.place is not None
             key = (self.place, self.device, self.double)
             known = _HERE.get(key)
-            if known is None or known.facts.get("fingerprint") != self.fingerprint:
+            if known is None or known.facts.fingerprint != self.fingerprint:
                 _HERE.clear()
                 loaded = load(self.place, device=self.device)
-                if loaded.facts.get("fingerprint") != self.fingerprint:
+                if loaded.facts.fingerprint != self.fingerprint:
                     raise EigenlensError(
                         f"{self.place} has other weights here than where the run was begun"
                     )

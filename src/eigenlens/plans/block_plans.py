@@ -19,12 +19,13 @@ from ..data.inputs import Request, prepare
 from ..data.split import FIT
 from ..errors import EigenlensError
 from ..models.load import Model
+from ..passes.facts import Facts
 from ..run.progress import Progress
 from ..run.result_folder import check_output_dir
 from ..studies import Study
 from .blocks import DENSE, LADDER, BlockPlan, Curves, allocate, loss_gradients, measure
-from .held_out import HeldOut, check_share, made_from, names_of, same_model
-from .result import Choice, Plan
+from .held_out import HeldOut, check_share, names_of, same_model
+from .result import KEPT, KEPT_OF_MODEL, Choice, Plan
 
 
 def make_block_plan(
@@ -75,22 +76,28 @@ def make_block_plan(
         ready = prepare(loaded, request, Path(scratch))
         curves = _curves(HeldOut(loaded, ready, [FIT], 1, list(names)), max_inputs, base, progress)
     made = allocate(curves, budget)
-    facts = {
-        **made_from(loaded, begin),
-        "length": max_length,
+    facts = Facts.now(
+        loaded.facts,
+        ready.facts,
+        length=max_length,
+        inputs=min(max_inputs, ready.number(FIT)),
+        seconds=round(time.perf_counter() - begin, 2),
+    )
+    record = {
+        **facts.record(*KEPT, model=KEPT_OF_MODEL),
         "study": {
             "name": opened.name,
             "request": request.record(),
-            "data": ready.facts,
+            **facts.record("data"),
         },
         "target": {"budget": budget},
-        "inputs": min(max_inputs, ready.number(FIT)),
+        **facts.record("inputs"),
         "groups": [],
         "shapes": {},
         "curve": [],
     }
     heads = {site: known.heads for site, known in opened.sites.items()}
-    found = Plan(facts, tuple(_choices(curves, made.sites, heads)), {}, made)
+    found = Plan(record, tuple(_choices(curves, made.sites, heads)), {}, made)
     if folder is not None:
         found.save(folder)
     return found

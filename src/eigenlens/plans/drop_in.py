@@ -263,10 +263,7 @@ def evaluate_mechanism(
             heads = [row for site, sums in moved.items() for row in Moved(sums).heads(site)]
             of = {
                 "target": {"attention": mechanism.name, **asdict(mechanism.settings)},
-                "model": (
-                    {key: loaded.facts.get(key) for key in ("fingerprint", "architecture")}
-                    | {"name": loaded.name}
-                ),
+                "model": loaded.facts.record(("fingerprint", "architecture", "name")),
                 "study": None,
                 "work": sum(head["work"] for head in heads) / len(heads),
             }

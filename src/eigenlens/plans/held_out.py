@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._version import __version__
 from ..captures import AttentionCall, capture
 from ..data.arrays import ArrayName, in_memory
 from ..data.inputs import Batch, Inputs, Request, prepare
@@ -21,7 +19,6 @@ from ..errors import EigenlensError
 from ..models.forward import forward_of
 from ..models.load import Model, load
 from ..passes.data_names import data_names
-from ..passes.facts import now
 from ..passes.shards import make_shards
 from ..run.progress import Progress, silent
 from ..run.shards import Shard
@@ -144,22 +141,6 @@ def check_share(name: str, value: float) -> None:
         raise EigenlensError(f"the {name} must lie above 0 and at most at 1, not {value}")
 
 
-def made_from(model: Model, begin: float) -> dict[str, Any]:
-    """What every plan says of itself: version, model, when and in how long it was made."""
-    return {
-        "eigenlens": __version__,
-        "model": (
-            {
-                key: model.facts.get(key)
-                for key in ("fingerprint", "architecture", "source", "place")
-            }
-            | {"name": model.name}
-        ),
-        "created": now(),
-        "seconds": round(time.perf_counter() - begin, 2),
-    }
-
-
 def same_model(
     study: Study, model: str | Path | nn.Module | Model | None, device: str | None
 ) -> Model:
@@ -170,10 +151,10 @@ def same_model(
             f"the study is of a module in memory, {mine.name}; give that module again as the model"
         )
     loaded = load(mine.load_from if model is None else model, device=device)
-    if loaded.facts["fingerprint"] != mine.fingerprint:
+    if loaded.facts.fingerprint != mine.fingerprint:
         raise EigenlensError(
             f"the study is of {mine.name} with weights {mine.fingerprint}, and {loaded.name}"
-            f" has weights {loaded.facts['fingerprint']}; study this model first"
+            f" has weights {loaded.facts.fingerprint}; study this model first"
         )
     return loaded
 
@@ -207,7 +188,7 @@ def is_own_array(
     """
     if not isinstance(request.data[0], ArrayName) or list(request.data) != list(stored.data):
         return False
-    return prepare(model, request, _spool(scratch)).facts.get("fingerprint") == fingerprint
+    return prepare(model, request, _spool(scratch)).facts.fingerprint == fingerprint
 
 
 def _again(study: Study, model: Model, request: Request, scratch: Path) -> Inputs:
@@ -218,7 +199,7 @@ def _again(study: Study, model: Model, request: Request, scratch: Path) -> Input
         raise EigenlensError(
             f"the data of the study ({where}) cannot be read again: {error}; give the data"
         ) from error
-    then, current = study.facts.data.fingerprint, inputs.facts.get("fingerprint")
+    then, current = study.facts.data.fingerprint, inputs.facts.fingerprint
     if then != current:
         raise EigenlensError(
             f"the data of the study ({where}) has changed since;"

@@ -254,7 +254,7 @@ def _held(
 
 def _check_other(plan: Plan, inputs: Inputs) -> None:
     mine = plan.facts.data.fingerprint
-    if mine and inputs.facts.get("fingerprint") == mine:
+    if mine and inputs.facts.fingerprint == mine:
         raise EigenlensError("these are the inputs the study was made from; evaluate on other data")
 
 

@@ -19,6 +19,7 @@ from ..estimators.adaptive import Cascade
 from ..estimators.candidates import chosen_names
 from ..estimators.estimator import Estimator
 from ..models.load import Model
+from ..passes.facts import Facts
 from ..run.progress import Progress, silent
 from ..run.result_folder import check_output_dir
 from ..run.run_all import describe_failures
@@ -27,8 +28,8 @@ from ..studies import Study
 from .block_plans import make_block_plan
 from .choose import within_budget, within_error
 from .examples import take
-from .held_out import check_share, held_out_of, made_from
-from .result import Choice, Plan, PlanPart
+from .held_out import check_share, held_out_of
+from .result import KEPT, KEPT_OF_MODEL, Choice, Plan, PlanPart
 from .site_statistics import NEEDED, site_statistics
 from .trials import Calibration, Measured, Trials
 
@@ -153,26 +154,33 @@ def plan(
         chosen = _choose(measured, budget, error)
         made = _made(trials, measured, chosen, error)
         examples = take(trials, measured, chosen, held, opened.sites, used, progress)
-    facts = {
-        **made_from(held.model, begin),
-        "length": opened.length,
+    facts = Facts.now(
+        held.model.facts,
+        opened.facts.data,
+        length=opened.length,
+        inputs=used,
+        notes=[describe_failures("the study", opened.partial)] if opened.partial else [],
+        seconds=round(time.perf_counter() - begin, 2),
+    )
+    stored = {
+        **facts.record(*KEPT, model=KEPT_OF_MODEL),
         "study": {
             "name": opened.name,
             "request": opened.request.record(),
             "data": opened.stored["data"],
         },
-        "notes": [describe_failures("the study", opened.partial)] if opened.partial else [],
+        **facts.record("notes"),
         "shapes": {
             str(site): {key: getattr(known, key) for key in SHAPE}
             for site, known in opened.sites.items()
         },
         "target": {"budget": budget} if budget is not None else {"error": error},
-        "inputs": used,
+        **facts.record("inputs"),
         "groups": held.groups,
         "chosen_on": held.names,
         "curve": measured.curve(),
     }
-    found = Plan(facts, *made, examples=examples)
+    found = Plan(stored, *made, examples=examples)
     if folder is not None:
         found.save(folder)
     return found

@@ -10,9 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from ..captures import Site
-from ..passes.facts import now
+from ..passes.facts import Facts
 from ..passes.model_ref import ModelRef
-from ..passes.versions import versions
 from ..run.engine import Engine
 from ..run.progress import Progress
 from ..run.run_all import describe_failures, run_all
@@ -23,6 +22,8 @@ from .evaluation import SECONDS, Evaluation
 from .held_out import HeldOut
 
 S = TypeVar("S")
+KEPT = ("model", "data", "length", "inputs", "notes", "versions", "created")
+"""What an evaluation keeps of its facts."""
 
 
 @dataclass
@@ -82,17 +83,15 @@ class PairedEvaluation:
         `used` inputs are in `local` and in the rows per head; `plan` says what the change is.
         """
         rows = [*local, *self.full_passes()]
-        facts = {
-            "model": self.held.model.name,
-            "data": self.held.inputs.facts["name"],
-            "length": self.held.inputs.length,
-            "inputs": used,
-            "notes": self.notes,
-            "versions": versions(),
-            "created": now(),
-            "plan": plan,
-        }
-        return Evaluation(facts, [with_change(row) for row in rows], heads)
+        facts = Facts.now(
+            self.held.model.facts,
+            self.held.inputs.facts,
+            length=self.held.inputs.length,
+            inputs=used,
+            notes=self.notes,
+        )
+        stored = {**facts.record(*KEPT, by_name=True), "plan": plan}
+        return Evaluation(stored, [with_change(row) for row in rows], heads)
 
 
 def with_change(row: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..errors import EigenlensError
 from ..estimators.candidates import ESTIMATORS
 from ..estimators.estimator import Estimate, Estimator
 from ..models.load import Model, load
-from ..passes.facts import Facts, ModelFacts
+from ..passes.facts import Facts
 from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
 from ..run.result import ResultViews, TitledTable
 from ..run.result_folder import read_result, report_damage
@@ -34,6 +34,9 @@ from .target import target_label
 FORMAT = 1
 NUMBERS = (torch.float64, torch.float32, torch.int64, torch.bool)
 """Types that tensors of estimators have."""
+KEPT = ("eigenlens", "model", "created", "seconds", "length")
+"""What a plan keeps of its facts, first of all."""
+KEPT_OF_MODEL = ("fingerprint", "architecture", "source", "place", "name")
 NO_FACTS = {"format", "parts", "heads", "sha256", "blocks", "examples"}
 
 
@@ -212,7 +215,7 @@ class Plan(ResultViews):
     def check(self, model: nn.Module | Model) -> Model:
         """The model, loaded; a plan is for the weights it was made with."""
         loaded = load(model, device=None)
-        mine, theirs = self.facts.model, ModelFacts.of(loaded)
+        mine, theirs = self.facts.model, loaded.facts
         if mine.fingerprint != theirs.fingerprint:
             raise EigenlensError(
                 f"the plan was made for {mine.name} with weights {mine.fingerprint}, and this"

@@ -21,7 +21,7 @@ from ..models.catalogue import DEFAULT_MODEL
 from ..models.load import Model, load
 from ..names import several
 from ..passes.data_names import Data, data_names
-from ..passes.facts import made_now
+from ..passes.facts import Facts
 from ..passes.model_ref import ModelRef
 from ..run.engine import Engine, choose, use_engine
 from ..run.files import disk_errors
@@ -226,12 +226,18 @@ def _facts(
     """What `study.json` says of the study, besides the files that hold its numbers."""
     failed, got = recording.failed, len(inputs.buckets)
     asked = surveyed.options.request.max_inputs
+    facts = Facts.now(
+        model.facts,
+        inputs.facts,
+        length=inputs.length,
+        inputs=got - sum(failure["inputs"] for failure in failed),
+        notes=[*surveyed.notes, *_notes(model, got, asked, recording)],
+        seconds=recording.seconds,
+    )
     return {
-        **made_now(model, recording.seconds),
-        "data": inputs.facts,
-        "length": inputs.length,
+        **facts.record("model", "versions", "seconds", "created", "data", "length"),
         "precision": precision_of(model.module),
-        "inputs": got - sum(failure["inputs"] for failure in failed),
+        **facts.record("inputs"),
         "options": {
             **surveyed.options.record(),
             "matrices_by": surveyed.matrix,
@@ -240,7 +246,7 @@ def _facts(
         },
         "sites": {str(site): info.record() for site, info in surveyed.sites.items()},
         "diagnostics": _diagnosed(recording.diagnostics, model),
-        "notes": [*surveyed.notes, *_notes(model, got, asked, recording)],
+        **facts.record("notes"),
         "partial": failed,
     }
 
