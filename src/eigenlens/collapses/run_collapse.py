@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -14,18 +12,15 @@ from torch import nn
 
 from ..anatomy.blocks import read_stacks
 from ..anatomy.switches import Switches
-from ..captures.borrowed import borrowed
-from ..captures.precision import in_double
 from ..data.inputs import Request, prepare
-from ..data.needs import check_asked
 from ..errors import EigenlensError
 from ..models.catalogue import DEFAULT_MODEL
-from ..models.load import Model, load
+from ..models.load import Model
 from ..names import several, unknown
-from ..passes.data_names import Data, data_names
+from ..passes.data_names import Data
 from ..passes.facts import Facts
-from ..passes.model_ref import ModelRef
 from ..passes.sinks import sinks_of
+from ..passes.use_model import use_model
 from ..run.engine import Engine, choose, use_engine
 from ..run.parts import Parts
 from ..run.progress import Progress, silent
@@ -146,19 +141,16 @@ def collapse(
             f"paths and bounds are measured on 0 or more inputs, not on {min(paths, bounds)}"
         )
     chosen = ["full", *(name for name in chosen if name != "full")]
+    engine = choose(engine)
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
-        engine = choose(engine)
-        check_asked(model, data)
-        loaded = load(model, device=device, tokenizer=tokenizer)
-        stack.enter_context(borrowed(loaded.module, device))
-        if engine.remote:
-            ModelRef.of(loaded).check_reachable()
-        names = data_names(data, loaded, scratch)
+        used = stack.enter_context(
+            use_model(
+                model, data, device=device, tokenizer=tokenizer, engine=engine, float64=float64
+            )
+        )
+        loaded, names = used.model, used.names
         request = Request(names, max_length, max_inputs, 0.2, seed, padding)
-        ready = prepare(loaded, request, scratch)
-        if float64:
-            loaded = replace(loaded, module=in_double(loaded.module))
+        ready = prepare(loaded, request, used.scratch)
         notes = _missing(loaded)
         settings = {
             "model": loaded.name,
@@ -175,15 +167,13 @@ def collapse(
             "seed": seed,
             "threads": engine.threads,
         }
-        folder = scratch / "parts" if output_dir is None else Path(output_dir)
+        folder = used.scratch / "parts" if output_dir is None else Path(output_dir)
         Parts.check(folder, settings, resume, overwrite, "collapse run")
         stack.enter_context(use_engine(engine))  # a cluster that cannot be had leaves no folder
         parts = stack.enter_context(
             Parts.held(folder, settings, resume=resume, overwrite=overwrite, what="collapse run")
         )
-        run = CollapseRun(
-            ModelRef.of(loaded, device, float64), ready, sinks_of(loaded, names), engine, progress
-        )
+        run = CollapseRun(used.ref, ready, sinks_of(loaded, names), engine, progress)
         found = _measured(run, parts, chosen, paths, bounds, by, notes)
         facts = Facts.now(
             loaded.facts,

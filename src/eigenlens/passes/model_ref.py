@@ -12,7 +12,7 @@ from ..captures.precision import in_double, stays_double
 from ..errors import EigenlensError
 from ..models.load import Model, fingerprint_of, load
 
-_HERE: dict[tuple[str, str, bool], Model] = {}
+_HERE: dict[tuple[str, str | None, bool], Model] = {}
 """The model that this process loaded from its place; one, since it may fill the memory."""
 
 
@@ -26,13 +26,13 @@ class ModelRef:
     name: str
     place: str | None  # None where the model was given as a module
     fingerprint: str | None
-    device: str
+    device: str | None
     double: bool
     _model: Model | None = field(default=None, repr=False)
     _checked: bool = field(default=False, repr=False)
 
     @classmethod
-    def of(cls, model: Model, device: str = "auto", double: bool = False) -> ModelRef:
+    def of(cls, model: Model, device: str | None = "auto", double: bool = False) -> ModelRef:
         """Of a model that is loaded here, already in double if it is to be `double`."""
         found: str | Path | None = model.facts.load_from
         if isinstance(found, Path):
@@ -40,6 +40,11 @@ class ModelRef:
         if model.facts.source == "module":
             found = None
         return cls(model.name, found, model.facts.fingerprint, device, double, model)
+
+    def in_double(self) -> ModelRef:
+        """The same of a copy of the model in double precision."""
+        copied = replace(self.model, module=in_double(self.model.module))
+        return replace(self, double=True, _model=copied)
 
     def __getstate__(self) -> dict[str, Any]:
         if not self._checked:  # it travels once per stage, and a look at all weights takes time

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from torch import nn
 from ..attention.block_selection import BlockSettings
 from ..attention.blocks import exact
 from ..captures import AttentionCall, Site
-from ..captures.borrowed import borrowed
 from ..data.inputs import Request, prepare
 from ..data.split import FIT
 from ..errors import EigenlensError
@@ -24,7 +22,7 @@ from ..run.progress import Progress
 from ..run.result_folder import check_output_dir
 from ..studies import Study
 from .blocks import DENSE, LADDER, BlockPlan, Curves, allocate, loss_gradients, measure
-from .held_out import HeldOut, check_share, names_of, same_model
+from .held_out import HeldOut, check_share, names_of, use_studied_model
 from .result import KEPT, KEPT_OF_MODEL, Choice, Plan
 
 
@@ -54,26 +52,23 @@ def make_block_plan(
     check_share("budget", budget)
     opened = study if isinstance(study, Study) else Study.open(study)
     folder = check_output_dir(output_dir, overwrite, "plan")
-    loaded = same_model(opened, model, device)
-    if loaded.kind != "decoder" or not hasattr(loaded.module, "lm_head"):
-        raise EigenlensError(
-            "block-adaptive attention is planned for causal language models,"
-            f" and {loaded.name} is none"
-        )
     base = BlockSettings(())
-    if max_length <= 4 * base.query_block:
-        raise EigenlensError(
-            f"block-adaptive attention saves nothing at {max_length} tokens; give more than"
-            f" {4 * base.query_block}"
-        )
     stored = opened.request
-    with (
-        tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
-        borrowed(loaded.module, device),
-    ):
-        names = names_of(stored, data, loaded, Path(scratch))
+    with use_studied_model(opened, model, data, device) as used:
+        loaded = used.model
+        if loaded.kind != "decoder" or not hasattr(loaded.module, "lm_head"):
+            raise EigenlensError(
+                "block-adaptive attention is planned for causal language models,"
+                f" and {loaded.name} is none"
+            )
+        if max_length <= 4 * base.query_block:
+            raise EigenlensError(
+                f"block-adaptive attention saves nothing at {max_length} tokens; give more than"
+                f" {4 * base.query_block}"
+            )
+        names = names_of(stored, data, loaded, used.scratch)
         request = Request(names, max_length, 2 * max(max_inputs, 2), 0.5, stored.seed, False)
-        ready = prepare(loaded, request, Path(scratch))
+        ready = prepare(loaded, request, used.scratch)
         curves = _curves(HeldOut(loaded, ready, [FIT], 1, list(names)), max_inputs, base, progress)
     made = allocate(curves, budget)
     facts = Facts.now(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import numpy as np
 from torch import nn
 
 from ..captures import Site
-from ..captures.borrowed import borrowed
 from ..errors import EigenlensError
 from ..estimators.adaptive import Cascade
 from ..estimators.candidates import chosen_names
@@ -28,7 +25,7 @@ from ..studies import Study
 from .block_plans import make_block_plan
 from .choose import within_budget, within_error
 from .examples import take
-from .held_out import check_share, held_out_of
+from .held_out import check_share, held_out_of, use_studied_model
 from .result import KEPT, KEPT_OF_MODEL, Choice, Plan, PlanPart
 from .site_statistics import NEEDED, site_statistics
 from .trials import Calibration, Measured, Trials
@@ -139,10 +136,8 @@ def plan(
     _check_study(opened)
     names = chosen_names(estimators)
     folder = check_output_dir(output_dir, overwrite, "plan")
-    with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
-        held = held_out_of(opened, model, data, scratch, device)
-        stack.enter_context(borrowed(held.model.module, device))
+    with use_studied_model(opened, model, data, device) as used:
+        held = held_out_of(opened, used.model, data, used.scratch)
         statistics = site_statistics(opened)
         trials = Trials(statistics, names, budget, seed)
         if Cascade.name in names:
@@ -150,15 +145,15 @@ def plan(
             held.run(work.sink, CALIBRATION_INPUTS, fit=True, progress=progress, what="thresholds")
             trials.add_cascades(work)
         measured = Measured(trials)
-        used = held.run(measured.sink, max_inputs, progress=progress, what="candidates")
+        number = held.run(measured.sink, max_inputs, progress=progress, what="candidates")
         chosen = _choose(measured, budget, error)
         made = _made(trials, measured, chosen, error)
-        examples = take(trials, measured, chosen, held, opened.sites, used, progress)
+        examples = take(trials, measured, chosen, held, opened.sites, number, progress)
     facts = Facts.now(
         held.model.facts,
         opened.facts.data,
         length=opened.length,
-        inputs=used,
+        inputs=number,
         notes=[describe_failures("the study", opened.partial)] if opened.partial else [],
         seconds=round(time.perf_counter() - begin, 2),
     )

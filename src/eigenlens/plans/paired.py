@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -76,11 +76,11 @@ class PairedEvaluation:
         local: Sequence[dict[str, Any]],
         heads: list[dict[str, Any]],
         used: int,
-        plan: dict[str, Any],
+        change: dict[str, Any],
     ) -> Evaluation:
         """The measures of the calls, `local`, beside those of full passes, which run here.
 
-        `used` inputs are in `local` and in the rows per head; `plan` says what the change is.
+        `used` inputs are in `local` and in the rows per head; `change` says what was done.
         """
         rows = [*local, *self.full_passes()]
         facts = Facts.now(
@@ -90,7 +90,7 @@ class PairedEvaluation:
             inputs=used,
             notes=self.notes,
         )
-        stored = {**facts.record(*KEPT, by_name=True), "plan": plan}
+        stored = {**facts.record(*KEPT, by_name=True), "plan": change}
         return Evaluation(stored, [with_change(row) for row in rows], heads)
 
 
@@ -101,6 +101,15 @@ def with_change(row: dict[str, Any]) -> dict[str, Any]:
     """
     compares = row["plain"] not in {0.0, 1.0}
     return {**row, "change": row["planned"] / row["plain"] - 1 if compares else None}
+
+
+def head_rows(site: Site, columns: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+    """One row per head of a site, from a column `(H,)` per name."""
+    lists = {name: column.tolist() for name, column in columns.items()}
+    return [
+        {"stack": site.stack, "layer": site.layer, "head": head, **dict(zip(lists, numbers))}
+        for head, numbers in enumerate(zip(*lists.values()))
+    ]
 
 
 def means(heads: Sequence[dict[str, Any]], measures: dict[str, str]) -> list[dict[str, Any]]:
