@@ -12,7 +12,7 @@ from ..errors import EigenlensError
 from ..names import unknown
 from ..shell import command
 from . import terminal
-from .app import app, engine_of
+from .app import app, engine_of, resumable
 from .options import (
     DATA,
     MEASURE,
@@ -31,19 +31,16 @@ from .options import (
     Padding,
     Resume,
     Scheduler,
+    Seed,
     Workers,
     example,
     folder_option,
+    inputs_option,
 )
 from .output_folder import place_for
 from .terminal import print_table
 
-MaxInputs = Annotated[
-    int,
-    typer.Option(
-        min=3, help="At most this many inputs, fit and held out together.", rich_help_panel=DATA
-    ),
-]
+MaxInputs = Annotated[int, inputs_option(3, ", fit and held out together")]
 
 
 @app.command(cls=Command, epilog=example("eigenlens demo -o first-look"))
@@ -191,9 +188,7 @@ def study(
             rich_help_panel=MEASURE,
         ),
     ] = "rows,moments,matrices,depth,diagnostics",
-    seed: Annotated[
-        int, typer.Option(help="Order and split of the documents.", rich_help_panel=DATA)
-    ] = 0,
+    seed: Seed = 0,
     of: Annotated[
         str,
         typer.Option(
@@ -413,13 +408,7 @@ def _thresholds(given: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def _study(*args: Any, **options: Any) -> Any:
-    from ..run.progress import bar
     from ..studies import study as make
 
-    try:
-        with bar() as progress:
-            return make(*args, **options, progress=progress)
-    except KeyboardInterrupt:
-        raise EigenlensError(
-            "interrupted; the same command with --resume goes on from the last checkpoint"
-        ) from None
+    with resumable("from the last checkpoint") as progress:
+        return make(*args, **options, progress=progress)
