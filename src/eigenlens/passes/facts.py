@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ..data.facts import DataFacts
 from ..models.facts import ModelFacts
-from ..run.result import Result
+from ..run.result import Result, ResultViews
 from .versions import versions
 
 
@@ -98,3 +98,24 @@ class ModelResult(Result, Protocol):
     @property
     def facts(self) -> Facts:
         """What it is of, and how and when it was made."""
+
+
+class ModelResultViews(ResultViews):
+    """What a result of one model has without saying so; `stored` is what its JSON says of it."""
+
+    stored: dict[str, Any]
+
+    @property
+    def facts(self) -> Facts:
+        """What it is of, and how and when it was made."""
+        return Facts.from_record(self.stored)
+
+    @property
+    def name(self) -> str:
+        """Model and data: `minilm on python-docs`."""
+        return self.facts.name
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader has to know: what was left out, what is special about its inputs."""
+        return self.facts.notes
