@@ -57,7 +57,13 @@ def reproduction():
     ]
     shown = (("Training", "training"),)
     return Reproduction(
-        "eigen-analysis", "A paper", claims, {"training": training}, ("small",), {"seed": 0}, shown
+        "eigen-analysis",
+        "A paper",
+        claims,
+        tables={"training": training},
+        notes=("small",),
+        settings={"seed": 0},
+        shown=shown,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from eigenlens import Collapse, EigenlensError, Evaluation, Explanation, Plan, Study, load
 from eigenlens.bench import Bench
 from eigenlens.lab import TrainingRun
-from eigenlens.models.load import place_of
+from eigenlens.models.facts import ModelFacts
 from eigenlens.shell import command
 from tiny import some_text, tiny_bert
 
@@ -54,13 +54,11 @@ def test_the_commands_behind_a_study_and_a_plan_run_as_they_are_printed(
 
 def test_the_place_of_a_model_is_where_it_can_be_loaded_from(tmp_path):
     folder = tiny_bert(tmp_path / "e5")
-    facts = load(folder).facts | {"name": "e5"}
-    assert (
-        place_of(facts) == folder
-        and load(place_of(facts)).facts["fingerprint"] == facts["fingerprint"]
-    )
-    assert place_of({"name": "minilm", "source": "catalogue"}) == "minilm"
-    assert place_of({"name": "org/name", "source": "hub", "place": "org/name"}) == "org/name"
+    facts = load(folder).facts
+    assert facts.name == "e5" and facts.load_from == folder
+    assert load(facts.load_from).facts == facts == ModelFacts.from_record(facts.record())
+    assert ModelFacts("minilm", source="catalogue").load_from == "minilm"
+    assert ModelFacts("org/name", source="hub", place="org/name").load_from == "org/name"
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,11 @@ def test_no_document_is_both_fitted_and_held_out(minilm, marked, tmp_path, seed,
 def test_facts_count_documents_and_inputs(minilm, marked, tmp_path):
     inputs = make(minilm, marked, tmp_path / "w", max_length=24, max_inputs=100, padding=True)
     held = inputs.buckets != FIT
-    assert inputs.facts["inputs_fit"] == (~held).sum()
-    assert inputs.facts["inputs_held_out"] == held.sum()
-    assert inputs.facts["documents"] == 100
-    assert inputs.facts["documents_held_out"] == held.sum()
-    assert inputs.facts["name"] == "marked.jsonl"
+    assert inputs.facts.inputs_fit == (~held).sum()
+    assert inputs.facts.inputs_held_out == held.sum()
+    assert inputs.facts.documents == 100
+    assert inputs.facts.documents_held_out == held.sum()
+    assert inputs.facts.name == "marked.jsonl"
 
 
 def test_the_seed_decides_inputs_and_split(minilm, tmp_path):
@@ -58,7 +58,7 @@ def test_the_seed_decides_inputs_and_split(minilm, tmp_path):
         inputs = make(
             minilm, "python-docs", tmp_path / name, max_length=16, max_inputs=60, seed=seed
         )
-        return everything(inputs)["input_ids"], inputs.buckets, inputs.facts["fingerprint"]
+        return everything(inputs)["input_ids"], inputs.buckets, inputs.facts.fingerprint
 
     first, again, other = of(3, "a"), of(3, "b"), of(4, "c")
     assert torch.equal(first[0], again[0])

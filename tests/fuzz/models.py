@@ -94,5 +94,5 @@ def model(rng: Random, folder: Path) -> None:
             raise Broken("a model's own code was run")
     if kind == 4 and file not in ("part.safetensors",):
         raise Broken(f"weights were read from {file!r}")
-    if loaded.facts["parameters"] > 100_000:
-        raise Broken(f"{loaded.facts['parameters']} weights out of a file of ten thousand bytes")
+    if loaded.facts.parameters > 100_000:
+        raise Broken(f"{loaded.facts.parameters} weights out of a file of ten thousand bytes")

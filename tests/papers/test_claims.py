@@ -127,7 +127,12 @@ def test_what_is_kept_is_counted_seed_by_seed():
 
 def test_a_reproduction_is_the_same_after_json():
     done = Reproduction(
-        "eigen-analysis", "A <b>paper</b>", claims_of(tables()), tables(), ("a note",), {"seed": 0}
+        "eigen-analysis",
+        "A <b>paper</b>",
+        claims_of(tables()),
+        tables=tables(),
+        notes=("a note",),
+        settings={"seed": 0},
     )
     record = json.loads(json.dumps(done.record()))
     again = Reproduction.from_record(record)

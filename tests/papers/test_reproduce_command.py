@@ -31,7 +31,9 @@ def made(monkeypatch):
             found = tables()
             notes = ("something was left out",)
             judged = self.claims(found, quick)
-            return Reproduction("small", self.title, judged, found, notes, shown=self.shown)
+            return Reproduction(
+                "small", self.title, judged, tables=found, notes=notes, shown=self.shown
+            )
 
     like = eigen_analysis
     small = Small(

@@ -71,7 +71,7 @@ def test_the_figures_of_a_choice_are_those_of_the_model(study, quarter, bert, tm
     """Total variation over the same inputs, from the model's own eager attention and the plan's
     scores.
     """
-    held = held_out_of(study, None, None, tmp_path)
+    held = held_out_of(study, el.load(study.facts.model.load_from), None, tmp_path)
     eager = el.load(bert).module
     eager.set_attn_implementation("eager")
     lost, rows = torch.zeros(2, 2), 0

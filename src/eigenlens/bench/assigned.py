@@ -69,10 +69,9 @@ def choices(scale: ChoiceScale, parts: Parts, progress: Progress, store: Path) -
         "choose",
         f"A mechanism for each head, {numbered(len(scale.lab.seeds), 'seed')}",
         sentence(rows),
-        {"choices": rows, "heads": heads, "runs": each},
-        ("shuffled has the mechanisms of the choice at random heads, and so the same cost",),
-        {},
-        (
+        tables={"choices": rows, "heads": heads, "runs": each},
+        notes=("shuffled has the mechanisms of the choice at random heads, and so the same cost",),
+        shown=(
             (
                 (
                     "Held-out loss with chosen mechanisms, before and after fine-tuning; least and"

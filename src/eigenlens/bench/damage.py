@@ -88,10 +88,9 @@ def damage(
         "damage",
         f"Put into trained models without training, {scale.inputs} inputs of {scale.length} tokens",
         sentence(kept),
-        {"damage": kept, "refused": refused},
-        (*message, *reasons),
-        {},
-        (("What the models lose", "damage"),),
+        tables={"damage": kept, "refused": refused},
+        notes=(*message, *reasons),
+        shown=(("What the models lose", "damage"),),
     )
 
 

@@ -54,10 +54,9 @@ def quality(
         "quality",
         f"Quality against cost, {numbered(len(scale.seeds), 'seed')}",
         sentence(rows),
-        {"quality": rows},
-        tuple(notes),
-        {},
-        (
+        tables={"quality": rows},
+        notes=tuple(notes),
+        shown=(
             (
                 "Held-out quality with equal weights and steps; least and largest of the seeds",
                 "quality",

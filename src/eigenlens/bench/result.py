@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import EigenlensError
-from ..run.files import disk_errors, write_json
-from ..run.result import ResultViews, TitledTable, without_columns
+from ..run.result import TitledTable
 from ..run.result_folder import read_result, report_damage
+from ..run.tables_result import TablesResult
 
 FORMAT = 1
-LEFT_OUT = {"refused", "mlp_width", "accuracy_low", "accuracy_high", "first_singular_value"}
-"""Columns that are in the record and would crowd a printed table."""
 
 
 @dataclass(frozen=True, repr=False)
-class Bench(ResultViews):
+class Bench(TablesResult):
     """One bench: `tables` of rows by name, the main one first, and one plain `sentence` on them.
-
-    `shown` are the tables to print, title and name of each.
 
     >>> found = Bench.open("bench/speed")
     >>> found.rows()[0], found.plot()
     """
 
+    kind = "bench"
+    left_out = frozenset(
+        {"refused", "mlp_width", "accuracy_low", "accuracy_high", "first_singular_value"}
+    )
+
     name: str
     title: str
     sentence: str
-    tables: Mapping[str, Sequence[dict[str, Any]]]
-    notes: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    shown: Sequence[Sequence[str]] = ()
 
     def rows(self, table: str | None = None) -> list[dict[str, Any]]:
         """The rows of a table, or of the main one."""
-        if table is not None and table not in self.tables:
-            raise EigenlensError(
-                f"no table {table!r} of the bench {self.name}; there are {', '.join(self.tables)}"
-            )
-        return list(self.tables[table if table is not None else next(iter(self.tables))])
+        return self.table(next(iter(self.tables)) if table is None else table)
 
     def charts(self) -> dict[str, Any]:
         """Every picture by name, the main one first (altair charts)."""
@@ -60,23 +51,12 @@ class Bench(ResultViews):
             "bench": self.name,
             "title": self.title,
             "sentence": self.sentence,
-            "tables": {name: list(rows) for name, rows in self.tables.items()},
-            "notes": list(self.notes),
-            "settings": dict(self.settings),
-            "shown": [list(pair) for pair in self.shown],
+            **self.tables_record(),
         }
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Bench:
-        return cls(
-            record["bench"],
-            record["title"],
-            record["sentence"],
-            record["tables"],
-            tuple(record["notes"]),
-            record["settings"],
-            record["shown"],
-        )
+        return cls(record["bench"], record["title"], record["sentence"], **cls.tables_of(record))
 
     @classmethod
     def open(cls, folder: str | Path) -> Bench:
@@ -89,21 +69,9 @@ class Bench(ResultViews):
             found.rows(), found.charts(), found.sentence.strip()
         return found
 
-    def save(self, folder: str | Path) -> Path:
-        """Write `bench.json` into a folder."""
-        folder = Path(folder)
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "bench.json", self.record())
-        return folder
-
     def printed(self) -> list[TitledTable]:
-        """The tables that a terminal prints, without the columns that would crowd them."""
-        return [
-            TitledTable(title, without_columns(self.rows(name), LEFT_OUT))
-            for title, name in self.shown
-            if self.rows(name)
-        ]
+        """The tables that a terminal prints; one without rows is left out."""
+        return [table for table in super().printed() if table.rows]
 
     def __repr__(self) -> str:
         return f"<bench of {self.name}: {self.sentence}>"

@@ -69,10 +69,9 @@ def spectra(
         "spectra",
         "What a mechanism does to rank, sinks and gap of the patterns",
         sentence(rows),
-        {"spectra": rows, "heads": heads},
-        ("weights below zero count with their size",),
-        {},
-        (("Patterns of trained models, median of the heads", "spectra"),),
+        tables={"spectra": rows, "heads": heads},
+        notes=("weights below zero count with their size",),
+        shown=(("Patterns of trained models, median of the heads", "spectra"),),
     )
 
 

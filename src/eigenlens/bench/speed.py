@@ -77,10 +77,10 @@ def speed(
         "speed",
         f"Time against length ({where})",
         sentence(summary, race),
-        {"summary": summary, "lengths": rows, "recurrence": race},
-        tuple(notes),
-        {"threads": threads, "device": device},
-        (
+        tables={"summary": summary, "lengths": rows, "recurrence": race},
+        notes=tuple(notes),
+        settings={"threads": threads, "device": device},
+        shown=(
             (
                 "How time grows with length, and from where on it is below torch's own attention",
                 "summary",

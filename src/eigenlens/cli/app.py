@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +18,7 @@ from .streams import written
 
 if TYPE_CHECKING:
     from ..run.engine import Engine
+    from ..run.progress import Progress
 
 app = typer.Typer(
     cls=Commands,
@@ -81,6 +84,20 @@ def engine_of(name: str, workers: int | None, scheduler: str | None, on_failure:
             "a cluster that is joined has its own workers; give --workers or --scheduler, not both"
         )
     return Dask(workers, scheduler, _given["threads"] or 1, check_on_failure(on_failure))
+
+
+@contextlib.contextmanager
+def resumable(where: str = "after the last finished part") -> Iterator[Progress]:
+    """Progress of work that `--resume` goes on with; interrupted, the command says from where."""
+    from ..run.progress import progress_bar
+
+    try:
+        with progress_bar() as progress:
+            yield progress
+    except KeyboardInterrupt:
+        raise EigenlensError(
+            f"interrupted; the same command with --resume goes on {where}"
+        ) from None
 
 
 def _describe(

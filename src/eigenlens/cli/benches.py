@@ -10,7 +10,7 @@ import typer
 
 from ..errors import EigenlensError
 from ..names import split_names, unknown_name
-from .app import app
+from .app import app, resumable
 from .options import (
     MEASURE,
     Command,
@@ -73,7 +73,6 @@ def bench(
     """
     from ..bench import SCALES, check_needs, load_file, run_bench
     from ..run.charts import save_charts
-    from ..run.progress import progress_bar
 
     if wrong := [name for name in benches or () if name not in SCALES]:
         raise unknown_name("bench", wrong[0], SCALES)
@@ -96,23 +95,18 @@ def bench(
     for name in SCALES:
         if benches and name not in benches:
             continue
-        try:
-            with progress_bar() as progress:
-                found = run_bench(
-                    name,
-                    output_dir,
-                    quick=quick,
-                    mechanisms=named,
-                    lengths=_numbers(lengths),
-                    device=device,
-                    resume=resume,
-                    overwrite=overwrite,
-                    progress=progress,
-                )
-        except KeyboardInterrupt:
-            raise EigenlensError(
-                "interrupted; the same command with --resume goes on after the last finished part"
-            ) from None
+        with resumable() as progress:
+            found = run_bench(
+                name,
+                output_dir,
+                quick=quick,
+                mechanisms=named,
+                lengths=_numbers(lengths),
+                device=device,
+                resume=resume,
+                overwrite=overwrite,
+                progress=progress,
+            )
         drawn = save_charts(found.charts(), output_dir / name / "pictures")
         records.append({**found.record(), "pictures": [str(path) for path in drawn]})
         if not as_json:

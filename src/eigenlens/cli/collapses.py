@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..errors import EigenlensError
-from .app import app, engine_of
+from .app import app, engine_of, resumable
 from .options import (
     DATA,
     MEASURE,
@@ -29,6 +28,7 @@ from .options import (
     Workers,
     example,
     folder_option,
+    inputs_option,
 )
 from .output_folder import choose_output_dir
 from .terminal import show
@@ -40,9 +40,7 @@ def collapse(
     data: DataNames = None,
     output_dir: Annotated[Path | None, folder_option("collapse", "The folder of the run")] = None,
     max_length: MaxLength = None,
-    max_inputs: Annotated[
-        int, typer.Option(min=3, help="At most this many inputs.", rich_help_panel=DATA)
-    ] = 32,
+    max_inputs: Annotated[int, inputs_option(3)] = 32,
     paths: Annotated[
         int,
         typer.Option(
@@ -87,36 +85,30 @@ def collapse(
     from ..collapses import collapse as make
     from ..collapses.plots import charts
     from ..run.charts import save_charts
-    from ..run.progress import progress_bar
 
     output_dir = choose_output_dir(
         output_dir, "collapse", ["collapse.json"], resume=resume, overwrite=overwrite
     )
-    try:
-        with progress_bar() as progress:
-            made = make(
-                model,
-                data or None,
-                output_dir,
-                max_length=max_length,
-                max_inputs=max_inputs,
-                paths=paths,
-                bounds=bounds,
-                by=by,
-                variants=variants,
-                float64=float64,
-                padding=padding,
-                seed=seed,
-                device=device,
-                resume=resume,
-                overwrite=overwrite,
-                progress=progress,
-                engine=engine_of(engine, workers, scheduler, on_failure),
-            )
-    except KeyboardInterrupt:
-        raise EigenlensError(
-            "interrupted; the same command with --resume goes on after the last finished part"
-        ) from None
+    with resumable() as progress:
+        made = make(
+            model,
+            data or None,
+            output_dir,
+            max_length=max_length,
+            max_inputs=max_inputs,
+            paths=paths,
+            bounds=bounds,
+            by=by,
+            variants=variants,
+            float64=float64,
+            padding=padding,
+            seed=seed,
+            device=device,
+            resume=resume,
+            overwrite=overwrite,
+            progress=progress,
+            engine=engine_of(engine, workers, scheduler, on_failure),
+        )
     drawn = save_charts(charts(made), output_dir / "pictures")
     if as_json:
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))

@@ -96,6 +96,7 @@ MaxLength = Annotated[
         rich_help_panel=DATA,
     ),
 ]
+Seed = Annotated[int, typer.Option(help="Order and split of the documents.", rich_help_panel=DATA)]
 Padding = Annotated[
     bool,
     typer.Option(
@@ -187,6 +188,11 @@ Quick = Annotated[
         rich_help_panel=MEASURE,
     ),
 ]
+
+
+def inputs_option(least: int, which: str = "") -> Any:
+    """`--max-inputs` of a command that needs at least so many."""
+    return typer.Option(min=least, help=f"At most this many inputs{which}.", rich_help_panel=DATA)
 
 
 def folder_option(name: str, what: str = "The folder of the result") -> Any:

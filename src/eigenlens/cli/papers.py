@@ -8,10 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ..errors import EigenlensError
-from .app import app, engine_of
+from .app import app, engine_of, resumable
 from .options import (
-    DATA,
     Command,
     EngineName,
     Json,
@@ -20,6 +18,7 @@ from .options import (
     Quick,
     Resume,
     Scheduler,
+    Seed,
     Workers,
     example,
     folder_option,
@@ -38,9 +37,7 @@ def reproduce(
         Path | None,
         folder_option("reproduction", "A folder for the results, with one folder per paper"),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Order and split of the documents.", rich_help_panel=DATA)
-    ] = 0,
+    seed: Seed = 0,
     engine: EngineName = "local",
     workers: Workers = None,
     scheduler: Scheduler = None,
@@ -56,7 +53,6 @@ def reproduce(
     from ..papers import PAPERS, find_paper
     from ..papers.pictures import draw
     from ..run.engine import use_engine
-    from ..run.progress import progress_bar
 
     chosen = {name: find_paper(name) for name in papers or PAPERS}
     for paper in chosen.values():
@@ -72,16 +68,10 @@ def reproduce(
     working = engine_of(engine, workers, scheduler, on_failure)
     with use_engine(working):  # one cluster for all papers
         for name, paper in chosen.items():
-            try:
-                with progress_bar() as progress:
-                    done = paper(
-                        quick, output_dir / name, seed, progress, resume=resume, overwrite=overwrite
-                    )
-            except KeyboardInterrupt:
-                raise EigenlensError(
-                    "interrupted; the same command with --resume goes on after the last finished"
-                    " part"
-                ) from None
+            with resumable() as progress:
+                done = paper(
+                    quick, output_dir / name, seed, progress, resume=resume, overwrite=overwrite
+                )
             drawn = draw(done, output_dir / name / "pictures")
             records.append({**done.record(), "pictures": [str(path) for path in drawn]})
             if not as_json:

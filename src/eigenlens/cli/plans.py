@@ -28,6 +28,7 @@ from .options import (
     Workers,
     example,
     folder_option,
+    inputs_option,
 )
 from .output_folder import choose_output_dir, latest
 from .terminal import show
@@ -88,12 +89,7 @@ def plan(
         typer.Option(help="With --blocks: tokens per input (default: 4096).", rich_help_panel=DATA),
     ] = None,
     max_inputs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="At most this many inputs to choose on (default: 16; 1 with --blocks).",
-            rich_help_panel=DATA,
-        ),
+        int | None, inputs_option(1, " to choose on (default: 16; 1 with --blocks)")
     ] = None,
     model: Annotated[
         str | None,
@@ -190,9 +186,7 @@ def evaluate(
             rich_help_panel=MEASURE,
         ),
     ] = None,
-    max_inputs: Annotated[
-        int, typer.Option(min=1, help="At most this many inputs.", rich_help_panel=DATA)
-    ] = 48,
+    max_inputs: Annotated[int, inputs_option(1)] = 48,
     max_length: Annotated[
         int | None,
         typer.Option(

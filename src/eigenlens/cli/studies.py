@@ -12,7 +12,7 @@ from ..errors import EigenlensError
 from ..names import unknown_name
 from ..shell import command
 from . import terminal
-from .app import app, engine_of
+from .app import app, engine_of, resumable
 from .options import (
     DATA,
     MEASURE,
@@ -31,19 +31,16 @@ from .options import (
     Padding,
     Resume,
     Scheduler,
+    Seed,
     Workers,
     example,
     folder_option,
+    inputs_option,
 )
 from .output_folder import choose_output_dir
 from .terminal import print_table
 
-MaxInputs = Annotated[
-    int,
-    typer.Option(
-        min=3, help="At most this many inputs, fit and held out together.", rich_help_panel=DATA
-    ),
-]
+MaxInputs = Annotated[int, inputs_option(3, ", fit and held out together")]
 
 
 @app.command(cls=Command, epilog=example("eigenlens demo -o first-look"))
@@ -64,11 +61,19 @@ def demo(
     from ..reports import report as write
     from ..run.charts import save_charts
     from ..run.progress import progress_bar
+    from ..studies import study as look
     from ..studies.plots import draw
 
     output_dir = choose_output_dir(output_dir, "demo", ["report.html"], overwrite=overwrite)
-    made = _study("minilm", None, output_dir / "study", max_inputs=max_inputs, overwrite=overwrite)
     with progress_bar() as progress:
+        made = look(
+            "minilm",
+            None,
+            output_dir / "study",
+            max_inputs=max_inputs,
+            overwrite=overwrite,
+            progress=progress,
+        )
         planned = make(
             made,
             budget=0.25,
@@ -191,9 +196,7 @@ def study(
             rich_help_panel=MEASURE,
         ),
     ] = "rows,moments,matrices,depth,diagnostics",
-    seed: Annotated[
-        int, typer.Option(help="Order and split of the documents.", rich_help_panel=DATA)
-    ] = 0,
+    seed: Seed = 0,
     of: Annotated[
         str,
         typer.Option(
@@ -288,32 +291,39 @@ def study(
     Measures how many dimensions the attention of every head needs, how tokens and patterns change
     along depth, and what heads and layers do.
     """
-    made = _study(
-        model,
-        data or None,
-        choose_output_dir(output_dir, "study", ["study.json"], resume=resume, overwrite=overwrite),
-        max_length=max_length,
-        max_inputs=max_inputs,
-        held_out=held_out,
-        only=only,
-        seed=seed,
-        of=of,
-        before_rope=before_rope,
-        padding=padding,
-        rank=rank,
-        matrix_memory=matrix_memory,
-        max_memory=max_memory,
-        batch_size=batch_size,
-        shard_size=shard_size,
-        device=device,
-        engine=engine_of(engine, workers, scheduler, on_failure),
-        thresholds=_thresholds(thresholds or []),
-        depth_every=depth_every,
-        diagnostics_every=diagnostics_every,
-        float64=float64,
-        resume=resume,
-        overwrite=overwrite,
+    from ..studies import study as make
+
+    output_dir = choose_output_dir(
+        output_dir, "study", ["study.json"], resume=resume, overwrite=overwrite
     )
+    with resumable("from the last checkpoint") as progress:
+        made = make(
+            model,
+            data or None,
+            output_dir,
+            max_length=max_length,
+            max_inputs=max_inputs,
+            held_out=held_out,
+            only=only,
+            seed=seed,
+            of=of,  # type: ignore[arg-type]  # which `study` checks
+            before_rope=before_rope,
+            padding=padding,
+            rank=rank,
+            matrix_memory=matrix_memory,
+            max_memory=max_memory,
+            batch_size=batch_size,
+            shard_size=shard_size,
+            device=device,
+            engine=engine_of(engine, workers, scheduler, on_failure),
+            thresholds=_thresholds(thresholds or []),
+            depth_every=depth_every,
+            diagnostics_every=diagnostics_every,
+            float64=float64,
+            resume=resume,
+            overwrite=overwrite,
+            progress=progress,
+        )
     if as_json:
         print(json.dumps(made.record()))
     else:
@@ -402,16 +412,3 @@ def _thresholds(given: list[str]) -> dict[str, dict[str, Any]]:
             )
         found.setdefault(diagnostic, {})[setting] = value
     return found
-
-
-def _study(*args: Any, **options: Any) -> Any:
-    from ..run.progress import progress_bar
-    from ..studies import study as make
-
-    try:
-        with progress_bar() as progress:
-            return make(*args, **options, progress=progress)
-    except KeyboardInterrupt:
-        raise EigenlensError(
-            "interrupted; the same command with --resume goes on from the last checkpoint"
-        ) from None

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import EigenlensError
-from .app import app
+from .app import app, resumable
 from .options import MEASURE, RESULT, Command, Json, Overwrite, Resume, folder_option
 from .options import example as shown
 from .output_folder import choose_output_dir
@@ -48,7 +48,6 @@ def train(
     from ..lab import EXAMPLE, RunFile
     from ..lab import run as make
     from ..run.charts import save_charts
-    from ..run.progress import progress_bar
 
     if example:
         print(EXAMPLE, end="")
@@ -62,20 +61,15 @@ def train(
     output_dir = choose_output_dir(
         output_dir, "run", ["run.json"], resume=resume, overwrite=overwrite
     )
-    try:
-        with progress_bar() as progress:
-            done = make(
-                asked,
-                output_dir,
-                steps=steps,
-                resume=resume,
-                overwrite=overwrite,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        raise EigenlensError(
-            "interrupted; the same command with --resume goes on after the last checkpoint"
-        ) from None
+    with resumable("after the last checkpoint") as progress:
+        done = make(
+            asked,
+            output_dir,
+            steps=steps,
+            resume=resume,
+            overwrite=overwrite,
+            progress=progress,
+        )
     drawn = save_charts({"loss": done.plot()}, output_dir / "pictures")
     if as_json:
         print(json.dumps({**done.record(), "pictures": [str(path) for path in drawn]}))

@@ -11,10 +11,9 @@ from ..diagnostics.depth import Depth
 from ..display import numbered
 from ..errors import EigenlensError
 from ..names import Named
-from ..passes.facts import Facts
-from ..run.files import disk_errors, write_json
-from ..run.result import ResultViews, TitledTable
-from ..run.result_folder import read_result, report_damage
+from ..passes.facts import ModelResultViews
+from ..run.result import TitledTable
+from ..run.result_folder import read_result, report_damage, write_result
 from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, TableSchema, check_schema
 from ..shell import command
 from ..stats import DepthNumber
@@ -94,7 +93,7 @@ SCHEMA: dict[str, Any] = {
 """What `collapse.json` holds."""
 
 
-class Collapse(ResultViews):
+class Collapse(ModelResultViews):
     """Curves of a model and its ablations, its output by path length, and the bounds of its heads.
 
     >>> run = Collapse.open("minilm-collapse")
@@ -228,26 +227,11 @@ class Collapse(ResultViews):
         return self._content["paths"]["error"]
 
     @property
-    def name(self) -> str:
-        """Model and data: `minilm on python-docs`."""
-        return self.facts.name
-
-    @property
     def title(self) -> str:
         """Model and data, and how many inputs were measured in which precision."""
         precision = ", float64" if self.float64 else ""
         inputs = numbered(self.facts.inputs or 0, "input")
         return f"{self.name}: {inputs} of {self.facts.length} tokens{precision}"
-
-    @property
-    def facts(self) -> Facts:
-        """What it is of, and how and when it was made."""
-        return Facts.from_record(self.stored)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was left out, and why."""
-        return self.facts.notes
 
     @property
     def by(self) -> Literal["attention", "mlp", "both"]:
@@ -297,11 +281,7 @@ class Collapse(ResultViews):
 
     def save(self, folder: str | Path) -> Path:
         """Write `collapse.json` into a folder."""
-        folder = Path(folder)
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "collapse.json", self.record())
-        return folder
+        return write_result(folder, "collapse", self.record())
 
     def rows_to_read(self) -> list[dict[str, Any]]:
         """One row per depth, residuals that rounding hides in words."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -14,18 +12,15 @@ from torch import nn
 
 from ..anatomy.blocks import read_stacks
 from ..anatomy.switches import Switches
-from ..captures.borrowed import evaluation_mode
-from ..captures.precision import in_double
 from ..data.inputs import Request, prepare
-from ..data.needs import check_asked
 from ..errors import EigenlensError
 from ..models.catalogue import DEFAULT_MODEL
-from ..models.load import Model, load
+from ..models.load import Model
 from ..names import split_names, unknown_name
-from ..passes.data_names import Data, data_names
-from ..passes.facts import made_now
-from ..passes.model_ref import ModelRef
+from ..passes.data_names import Data
+from ..passes.facts import Facts
 from ..passes.sinks import sinks_of
+from ..passes.use_model import use_model
 from ..run.engine import Engine, choose_engine, use_engine
 from ..run.parts import Parts
 from ..run.progress import Progress, silent
@@ -146,25 +141,22 @@ def collapse(
             f"paths and bounds are measured on 0 or more inputs, not on {min(paths, bounds)}"
         )
     chosen = ["full", *(name for name in chosen if name != "full")]
+    engine = choose_engine(engine)
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
-        engine = choose_engine(engine)
-        check_asked(model, data)
-        loaded = load(model, device=device, tokenizer=tokenizer)
-        stack.enter_context(evaluation_mode(loaded.module, device))
-        if engine.remote:
-            ModelRef.of(loaded).check_reachable()
-        names = data_names(data, loaded, scratch)
+        used = stack.enter_context(
+            use_model(
+                model, data, device=device, tokenizer=tokenizer, engine=engine, float64=float64
+            )
+        )
+        loaded, names = used.model, used.names
         request = Request(names, max_length, max_inputs, 0.2, seed, padding)
-        ready = prepare(loaded, request, scratch)
-        if float64:
-            loaded = replace(loaded, module=in_double(loaded.module))
+        ready = prepare(loaded, request, used.scratch)
         notes = _missing(loaded)
         settings = {
             "model": loaded.name,
-            "weights": loaded.facts.get("fingerprint"),
+            "weights": loaded.facts.fingerprint,
             "data": [Path(name).name for name in names],
-            "fingerprint": ready.facts.get("fingerprint"),
+            "fingerprint": ready.facts.fingerprint,
             "length": ready.length,
             "inputs": len(ready.buckets),
             "paths": paths,
@@ -175,24 +167,27 @@ def collapse(
             "seed": seed,
             "threads": engine.threads,
         }
-        folder = scratch / "parts" if output_dir is None else Path(output_dir)
+        folder = used.scratch / "parts" if output_dir is None else Path(output_dir)
         Parts.check(folder, settings, resume, overwrite, "collapse run")
         stack.enter_context(use_engine(engine))  # a cluster that cannot be reached leaves no folder
         parts = stack.enter_context(
             Parts.held(folder, settings, resume=resume, overwrite=overwrite, what="collapse run")
         )
-        run = CollapseRun(
-            ModelRef.of(loaded, device, float64), ready, sinks_of(loaded, names), engine, progress
-        )
+        run = CollapseRun(used.ref, ready, sinks_of(loaded, names), engine, progress)
         found = _measured(run, parts, chosen, paths, bounds, by, notes)
-        facts = {
+        facts = Facts.now(
+            loaded.facts,
+            ready.facts,
+            length=ready.length,
+            inputs=len(ready.buckets),
+            notes=notes,
+        )
+        stored = {
             **settings,
-            **made_now(loaded),
-            "data": ready.facts,
-            "notes": notes,
+            **facts.record("model", "versions", "created", "data", "notes"),
             "precision": precision_of(loaded.module),
         }
-        result = Collapse({"facts": facts, **found})
+        result = Collapse({"facts": stored, **found})
         if output_dir is not None:
             result.save(folder)
     return result

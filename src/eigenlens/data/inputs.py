@@ -18,6 +18,7 @@ from ..models.load import Model
 from ..shell import STORED_AS
 from . import images, speech
 from .arrays import array_tokens, is_array, width_of
+from .facts import DataFacts
 from .split import FIT, Split
 from .text import pieces
 from .windows import Windows, pack_windows, special_tokens, tokenised
@@ -41,7 +42,7 @@ class Inputs:
     documents: np.ndarray  # (N,)
     length: int
     make: Callable[[np.ndarray], Batch]
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: DataFacts
     # documents by number, where they have names
     named: dict[int, str] = field(default_factory=dict)
 
@@ -157,29 +158,38 @@ def prepare(
         windows = _text_windows(model, request, folder, width, split, inner)
     if not resume:
         windows.save(folder)
-    facts = {"tokens": int(windows.lengths.sum()), "fingerprint": windows.fingerprint()}
     return _inputs(
         windows,
         length,
         lambda rows: _token_batch(model, windows, rows, length, request, around),
-        facts,
         request,
+        tokens=int(windows.lengths.sum()),
     )
 
 
 def _inputs(
-    windows: Any, length: int, make: Callable[[np.ndarray], Batch], facts: dict, request: Request
+    windows: Any,
+    length: int,
+    make: Callable[[np.ndarray], Batch],
+    request: Request,
+    *,
+    tokens: int | None = None,
+    image_size: int | None = None,
+    sampling_rate: int | None = None,
 ) -> Inputs:
     documents, buckets = windows.documents, windows.buckets
-    facts = {
-        "name": ", ".join(Path(name).name if "/" in name else name for name in request.data),
-        "documents": len(np.unique(documents)),
-        "documents_held_out": len(np.unique(documents[buckets != FIT])),
-        "inputs_fit": int((buckets == FIT).sum()),
-        "inputs_held_out": int((buckets != FIT).sum()),
-        "padded": request.padding,
-        **facts,
-    }
+    facts = DataFacts(
+        ", ".join(Path(name).name if "/" in name else name for name in request.data),
+        documents=len(np.unique(documents)),
+        documents_held_out=len(np.unique(documents[buckets != FIT])),
+        inputs_fit=int((buckets == FIT).sum()),
+        inputs_held_out=int((buckets != FIT).sum()),
+        padded=request.padding,
+        tokens=tokens,
+        image_size=image_size,
+        sampling_rate=sampling_rate,
+        fingerprint=windows.fingerprint(),
+    )
     return Inputs(buckets, documents, length, make, facts, getattr(windows, "named", {}))
 
 
@@ -282,23 +292,11 @@ def _token_batch(
 def _image_inputs(model: Model, request: Request, split: Split) -> Inputs:
     order = random.Random(request.seed)
     crops = images.crops(model, request.data, request.max_length, split, order)
-    return _inputs(
-        crops,
-        crops.tokens,
-        crops.batch,
-        {"image_size": crops.size, "fingerprint": crops.fingerprint()},
-        request,
-    )
+    return _inputs(crops, crops.tokens, crops.batch, request, image_size=crops.size)
 
 
 def _speech_inputs(
     model: Model, request: Request, split: Split, length: int, folder: Path, resume: bool
 ) -> Inputs:
     clips = speech.clips(model, request.data, length, split, folder, resume)
-    return _inputs(
-        clips,
-        length,
-        clips.batch,
-        {"sampling_rate": speech.RATE, "fingerprint": clips.fingerprint()},
-        request,
-    )
+    return _inputs(clips, length, clips.batch, request, sampling_rate=speech.RATE)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..captures.borrowed import evaluation_mode
 from ..data.encode import encode
+from ..data.facts import DataFacts
 from ..data.inputs import Batch
 from ..data.needs import check_named
 from ..data.token_text import token_texts
@@ -23,7 +24,7 @@ from ..errors import EigenlensError
 from ..extras import needs
 from ..models.load import Model, load
 from ..names import split_names, unknown_name
-from ..passes.facts import made_now
+from ..passes.facts import Facts
 from ..run.files import disk_errors
 from ..run.progress import Progress, silent
 from ..run.result_folder import check_output_dir
@@ -267,12 +268,18 @@ def _explained(
     found = []
     for i, text in enumerate(texts):
         real = _real(batch, i, length)
-        facts = {
-            **made_now(model, round(seconds, 3)),
-            "data": text,
+        facts = Facts.now(
+            model.facts,
+            DataFacts(text, is_input=True),
+            length=int(real.sum()),
+            inputs=1,
+            notes=notes,
+            seconds=round(seconds, 3),
+        )
+        stored = {
+            **facts.record("model", "versions", "seconds", "created", "data"),
             "against": None if against is None else against[i],
-            "length": int(real.sum()),
-            "inputs": 1,
+            **facts.record("length", "inputs"),
             "target": {
                 "kind": asked.kind,
                 "label": _label(asked, i),
@@ -282,11 +289,11 @@ def _explained(
             "score": float(value[i]),
             "grid": None if grid is None else list(grid),
             "picture": _picture(model, batch, i),
-            "notes": notes,
+            **facts.record("notes"),
         }
         found.append(
             Explanation(
-                facts,
+                stored,
                 [word for word, counts in zip(words[i], real.tolist()) if counts],
                 frame[i][real].tolist(),
                 {name: [float(x) for x in score[i][real]] for name, score in scores.items()},

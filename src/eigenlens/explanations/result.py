@@ -9,9 +9,8 @@ from typing import Any
 from ..errors import EigenlensError
 from ..names import unknown_name
 from ..passes.facts import Facts
-from ..run.files import disk_errors, write_json
 from ..run.result import ResultViews, TitledTable
-from ..run.result_folder import read_result, report_damage
+from ..run.result_folder import read_result, report_damage, write_result
 from .check import check_explanation
 from .verdict import in_words, sentence, strongest
 
@@ -232,20 +231,15 @@ class Explanation(ResultViews):
 
     def save(self, folder: str | Path) -> Path:
         """Write `explanation.json` into a folder."""
-        folder = Path(folder)
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         content = {
             "format": FORMAT,
             "facts": self.stored,
             "tokens": self.tokens,
             "special": self.special,
+            "scores": self.scores,
+            "deletion": self.deletion,
         }
-        write_json(
-            folder / "explanation.json",
-            {**content, "scores": self.scores, "deletion": self.deletion},
-        )
-        return folder
+        return write_result(folder, "explanation", content)
 
     @classmethod
     def open(cls, folder: str | Path) -> Explanation:

@@ -7,10 +7,10 @@ import copy
 import hashlib
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -20,6 +20,7 @@ from ..errors import EigenlensError, first_line
 from ..names import did_you_mean
 from . import catalogue
 from .device import device_named
+from .facts import Kind, ModelFacts, Source
 from .model_folder import check_folder
 from .tokenizers import tokenizer_of
 from .wrapped import unwrapped
@@ -27,23 +28,29 @@ from .wrapped import unwrapped
 if TYPE_CHECKING:
     import transformers
 
-Kind = Literal["encoder", "decoder", "encoder-decoder", "vision", "audio", "module"]
-
 
 @dataclass
 class Model:
     """A model in hand: the module, what turns data into its inputs, and what is known about it."""
 
-    name: str
+    facts: ModelFacts
+    """Its name and kind, where it came from, and a fingerprint of its weights."""
     module: nn.Module
-    kind: Kind
     tokenizer: Any = None
     processor: Any = None
     max_length: int | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    """Where it came from: source, architecture, parameters, a fingerprint of the weights."""
     tokenizer_missing: str = ""
     """Why there is no tokenizer, where its place should have one."""
+
+    @property
+    def name(self) -> str:
+        """The name of the catalogue, of the folder, of the hub or of the class."""
+        return self.facts.name
+
+    @property
+    def kind(self) -> Kind:
+        """What it reads and how: `"encoder"`, `"decoder"`, `"vision"`, …"""
+        return self.facts.kind or "module"
 
     @property
     def no_tokenizer(self) -> str:
@@ -134,12 +141,6 @@ def load(
     return loaded
 
 
-def place_of(facts: Mapping[str, Any]) -> str | Path:
-    """Where the model of a result can be loaded from: a folder, a hub id or a catalogue name."""
-    place = facts.get("place") or facts["name"]
-    return Path(place) if facts.get("source") == "folder" else str(place)
-
-
 def _from_module(module: nn.Module, tokenizer: Any) -> Model:
     module = unwrapped(module)
     config = getattr(module, "config", None)
@@ -147,19 +148,35 @@ def _from_module(module: nn.Module, tokenizer: Any) -> Model:
     is_transformers = library is not None and isinstance(config, library.PreTrainedConfig)
     kind: Kind = _kind(config) if is_transformers else "module"
     limit = _max_length(config, tokenizer) if is_transformers else None
-    facts = {
-        "source": "module",
-        "architecture": type(module).__name__,
-        "parameters": _parameters(module),
-        "fingerprint": fingerprint_of(module),
-    }
-    return Model(type(module).__name__, module, kind, tokenizer, None, limit, facts)
+    facts = _facts(type(module).__name__, kind, "module", module)
+    return Model(facts, module, tokenizer, None, limit)
+
+
+def _facts(
+    name: str,
+    kind: Kind,
+    source: Source,
+    module: nn.Module,
+    place: str | None = None,
+    note: str | None = None,
+) -> ModelFacts:
+    return ModelFacts(
+        name,
+        kind,
+        source,
+        type(module).__name__,
+        _parameters(module),
+        fingerprint_of(module),
+        place,
+        note,
+    )
 
 
 def _from_place(name: str) -> Model:
     import transformers
 
     folder: str | Path
+    source: Source
     if name in catalogue.MODELS:
         folder, source = catalogue.model_folder(name), "catalogue"
     elif Path(name).is_dir():
@@ -186,27 +203,13 @@ def _from_place(name: str) -> Model:
             processor = _optional(transformers.AutoImageProcessor, folder)
         elif kind == "audio":
             processor = _optional(transformers.AutoFeatureExtractor, folder)
-    facts = {
-        "source": source,
-        "architecture": type(module).__name__,
-        "parameters": _parameters(module),
-        "fingerprint": fingerprint_of(module),
-    }
-    if source != "catalogue":
-        facts["place"] = name
-    if source == "catalogue" and catalogue.MODELS[name].note:
-        facts["note"] = catalogue.MODELS[name].note
-    label = name if source != "folder" else Path(name).resolve().name
-    return Model(
-        label,
-        module,
-        kind,
-        tokenizer,
-        processor,
-        _max_length(config, tokenizer),
-        facts,
-        tokenizer_missing,
-    )
+    if source == "catalogue":
+        facts = _facts(name, kind, source, module, note=catalogue.MODELS[name].note or None)
+    else:
+        label = name if source == "hub" else Path(name).resolve().name
+        facts = _facts(label, kind, source, module, place=name)
+    limit = _max_length(config, tokenizer)
+    return Model(facts, module, tokenizer, processor, limit, tokenizer_missing)
 
 
 def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:

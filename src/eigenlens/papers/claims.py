@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..errors import EigenlensError
 from ..names import unknown_name
-from ..run.files import disk_errors, write_json
-from ..run.result import ResultViews, TitledTable, without_columns
+from ..run.result import TitledTable
 from ..run.result_folder import read_result, report_damage
 from ..run.schema import MEASURED, TableSchema, check_schema
+from ..run.tables_result import TablesResult
 
 Tables = Mapping[str, Sequence[dict[str, Any]]]
 """What was measured: lists of rows by name."""
 Verdict = Literal["reproduced", "not reproduced", "out of reach"]
-LEFT_OUT = {"seeds", "kept_low", "kept_high", "training_gigaflops", "each"}
-"""Columns that are in the record and would crowd a printed table."""
 SCHEMA = {
     "paper": str,
     "title": str,
@@ -85,17 +83,15 @@ def judged(
 
 
 @dataclass(frozen=True)
-class Reproduction(ResultViews):
+class Reproduction(TablesResult):
     """All claims of a paper, the tables behind them, and what was left out."""
+
+    kind = "reproduction"
+    left_out = frozenset({"seeds", "kept_low", "kept_high", "training_gigaflops", "each"})
 
     paper: str
     title: str
     claims: tuple[Claim, ...]
-    tables: Mapping[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    shown: Sequence[Sequence[str]] = ()
-    """Tables to print: title and name of each."""
 
     @property
     def name(self) -> str:
@@ -112,10 +108,7 @@ class Reproduction(ResultViews):
             "paper": self.paper,
             "title": self.title,
             "claims": self.rows(),
-            "tables": {name: list(rows) for name, rows in self.tables.items()},
-            "notes": list(self.notes),
-            "settings": dict(self.settings),
-            "shown": [list(pair) for pair in self.shown],
+            **self.tables_record(),
         }
 
     @classmethod
@@ -124,15 +117,7 @@ class Reproduction(ResultViews):
             Claim(**{**claim, "interval": tuple(claim["interval"]) if claim["interval"] else None})
             for claim in record["claims"]
         )
-        return cls(
-            record["paper"],
-            record["title"],
-            tuple(claims),
-            record["tables"],
-            tuple(record["notes"]),
-            record["settings"],
-            record["shown"],
-        )
+        return cls(record["paper"], record["title"], tuple(claims), **cls.tables_of(record))
 
     @classmethod
     def open(cls, folder: str | Path) -> Reproduction:
@@ -143,24 +128,12 @@ class Reproduction(ResultViews):
             check_schema(record, SCHEMA, "it")
             return cls.from_record(record)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write `reproduction.json` into a folder."""
-        folder = Path(folder)
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "reproduction.json", self.record())
-        return folder
-
     def printed(self) -> list[TitledTable]:
         """The claims with their notes, and the tables that a terminal prints."""
         keys = ("claim", "published", "measured", "verdict")
         claims = [{key: row[key] for key in keys} for row in self.rows()]
         notes = "\n".join(f"{i}. {claim.note}." for i, claim in enumerate(self.claims, 1))
-        behind = [
-            TitledTable(title, without_columns(self.tables[name], LEFT_OUT))
-            for title, name in self.shown
-        ]
-        return [TitledTable("Claims", claims, notes), *behind]
+        return [TitledTable("Claims", claims, notes), *super().printed()]
 
     def plot(self) -> Any:
         """The paper's main picture (an altair chart)."""

@@ -73,10 +73,10 @@ class Paper:
                 self.name,
                 self.title,
                 self.claims(tables, quick),
-                tables,
-                notes,
-                parts.request,
-                self.shown,
+                tables=tables,
+                notes=notes,
+                settings=parts.request,
+                shown=self.shown,
             )
             parts.write("reproduction", done.record())
         return done

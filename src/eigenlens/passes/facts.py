@@ -3,81 +3,21 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..display import few_names
-from ..models.load import Model, place_of
-from ..run.result import Result
+from ..data.facts import DataFacts
+from ..models.facts import ModelFacts
+from ..run.result import Result, ResultViews
 from .versions import versions
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """A model by its name, its weights by their fingerprint, and where it can be loaded from."""
-
-    name: str
-    kind: str | None = None
-    source: str | None = None
-    architecture: str | None = None
-    parameters: int | None = None
-    fingerprint: str | None = None
-    place: str | None = None
-    note: str | None = None
-
-    @classmethod
-    def of(cls, model: Model) -> ModelFacts:
-        return cls.from_record({"name": model.name, "kind": model.kind, **model.facts})
-
-    @classmethod
-    def from_record(cls, record: str | Mapping[str, Any]) -> ModelFacts:
-        """From JSON, where a model may be its name alone."""
-        return cls(record) if isinstance(record, str) else cls(**_known(cls, record))
-
-    @property
-    def load_from(self) -> str | Path:
-        """What `load` takes to load it again: a folder, a hub id or a catalogue name."""
-        return place_of(self.record())
-
-    def record(self) -> dict[str, Any]:
-        return _given(self)
-
-
-@dataclass(frozen=True)
-class DataFacts:
-    """Data by its name, and how its documents were split."""
-
-    name: str
-    documents: int | None = None
-    documents_held_out: int | None = None
-    inputs_fit: int | None = None
-    inputs_held_out: int | None = None
-    padded: bool | None = None
-    fingerprint: str | None = None
-    is_input: bool = False
-    """The name is the one input itself, such as the text of an explanation."""
-
-    @classmethod
-    def from_record(cls, record: str | Mapping[str, Any], is_input: bool = False) -> DataFacts:
-        """From JSON, where data may be its name alone."""
-        if isinstance(record, str):
-            return cls(record, is_input=is_input)
-        return cls(**_known(cls, record))
-
-    @property
-    def few_names(self) -> str:
-        """The name as a title has it: names of files, or how many there are."""
-        return self.name if self.is_input else few_names(self.name)
 
 
 @dataclass(frozen=True)
 class Facts:
     """What a result is of, and how and when it was made.
 
-    It is read from the JSON of a result; a new one writes the same keys, those of its making by
-    `made_now`.
+    A new result has them by `now` and writes them by `record`; a stored one reads them back.
 
     >>> study.facts.model.name, study.facts.data.name, study.facts.inputs, study.facts.seconds
     """
@@ -90,6 +30,21 @@ class Facts:
     versions: Mapping[str, str] = field(default_factory=dict)
     seconds: float | None = None
     created: str | None = None
+
+    @classmethod
+    def now(
+        cls,
+        model: ModelFacts,
+        data: DataFacts,
+        *,
+        length: int,
+        inputs: int,
+        notes: Sequence[str] = (),
+        seconds: float | None = None,
+    ) -> Facts:
+        """Of a result that is made now, by the versions that are here; the time is in UTC."""
+        created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        return cls(model, data, length, inputs, tuple(notes), versions(), seconds, created)
 
     @classmethod
     def from_record(
@@ -110,6 +65,27 @@ class Facts:
             record.get("created"),
         )
 
+    def record(
+        self, *keys: str, model: Sequence[str] | None = None, by_name: bool = False
+    ) -> dict[str, Any]:
+        """As JSON keeps it: these keys, in this order.
+
+        The kinds of results keep different ones. `model` are the facts of the model that are kept;
+        default: all that are known. With `by_name`, model and data are their names alone.
+        """
+        found = {
+            "eigenlens": self.versions["eigenlens"],
+            "model": self.model.name if by_name else self.model.record(model),
+            "data": self.data.name if by_name else self.data.record(),
+            "length": self.length,
+            "inputs": self.inputs,
+            "notes": list(self.notes),
+            "versions": dict(self.versions),
+            "seconds": self.seconds,
+            "created": self.created,
+        }
+        return {key: found[key] for key in keys}
+
     @property
     def name(self) -> str:
         """Model and data: `minilm on python-docs`."""
@@ -124,27 +100,22 @@ class ModelResult(Result, Protocol):
         """What it is of, and how and when it was made."""
 
 
-def made_now(model: Model, seconds: float | None = None) -> dict[str, Any]:
-    """What a new result records of its model and its making: model, versions, seconds, created."""
-    taken = {} if seconds is None else {"seconds": seconds}
-    return {
-        "model": ModelFacts.of(model).record(),
-        "versions": versions(),
-        **taken,
-        "created": now(),
-    }
+class ModelResultViews(ResultViews):
+    """What a result of one model has without saying so; `stored` is what its JSON says of it."""
 
+    stored: dict[str, Any]
 
-def now() -> str:
-    """The time to write into a result, in UTC."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    @property
+    def facts(self) -> Facts:
+        """What it is of, and how and when it was made."""
+        return Facts.from_record(self.stored)
 
+    @property
+    def name(self) -> str:
+        """Model and data: `minilm on python-docs`."""
+        return self.facts.name
 
-def _known(kind: type, record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a record has of the fields of a dataclass."""
-    return {each.name: record[each.name] for each in fields(kind) if each.name in record}
-
-
-def _given(facts: Any) -> dict[str, Any]:
-    found = {each.name: getattr(facts, each.name) for each in fields(facts)}
-    return {name: value for name, value in found.items() if value is not None}
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader has to know: what was left out, what is special about its inputs."""
+        return self.facts.notes

@@ -12,7 +12,7 @@ from ..captures.precision import in_double, stays_double
 from ..errors import EigenlensError
 from ..models.load import Model, fingerprint_of, load
 
-_HERE: dict[tuple[str, str, bool], Model] = {}
+_HERE: dict[tuple[str, str | None, bool], Model] = {}
 """The model that this process loaded from its place; one, since it may fill the memory."""
 
 
@@ -26,25 +26,25 @@ class ModelRef:
     name: str
     place: str | None  # None where the model was given as a module
     fingerprint: str | None
-    device: str
+    device: str | None
     double: bool
     _model: Model | None = field(default=None, repr=False)
     _checked: bool = field(default=False, repr=False)
 
     @classmethod
-    def of(cls, model: Model, device: str = "auto", double: bool = False) -> ModelRef:
+    def of(cls, model: Model, device: str | None = "auto", double: bool = False) -> ModelRef:
         """Of a model that is loaded here, already in double if it is to be `double`."""
-        source, place = model.facts.get("source"), model.facts.get("place", model.name)
-        if source == "folder":
-            place = str(Path(place).resolve())
-        return cls(
-            model.name,
-            None if source == "module" else place,
-            model.facts.get("fingerprint"),
-            device,
-            double,
-            model,
-        )
+        found: str | Path | None = model.facts.load_from
+        if isinstance(found, Path):
+            found = str(found.resolve())
+        if model.facts.source == "module":
+            found = None
+        return cls(model.name, found, model.facts.fingerprint, device, double, model)
+
+    def in_double(self) -> ModelRef:
+        """The same of a copy of the model in double precision."""
+        copied = replace(self.model, module=in_double(self.model.module))
+        return replace(self, double=True, _model=copied)
 
     def __getstate__(self) -> dict[str, Any]:
         if not self._checked:  # it travels once per stage, and a look at all weights takes time
@@ -75,10 +75,10 @@ class ModelRef:
             assert self.place is not None
             key = (self.place, self.device, self.double)
             known = _HERE.get(key)
-            if known is None or known.facts.get("fingerprint") != self.fingerprint:
+            if known is None or known.facts.fingerprint != self.fingerprint:
                 _HERE.clear()
                 loaded = load(self.place, device=self.device)
-                if loaded.facts.get("fingerprint") != self.fingerprint:
+                if loaded.facts.fingerprint != self.fingerprint:
                     raise EigenlensError(
                         f"{self.place} has other weights here than where the run was begun"
                     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +13,17 @@ from torch import nn
 from ..attention.block_selection import BlockSettings
 from ..attention.blocks import dense_attention
 from ..captures import AttentionCall, Site
-from ..captures.borrowed import evaluation_mode
 from ..data.inputs import Request, prepare
 from ..data.split import FIT
 from ..errors import EigenlensError
 from ..models.load import Model
+from ..passes.facts import Facts
 from ..run.progress import Progress
 from ..run.result_folder import check_output_dir
 from ..studies import Study
 from .blocks import DENSE, LADDER, BlockPlan, Curves, allocate, loss_gradients, measure
-from .held_out import HeldOut, check_share, made_from, names_of, same_model
-from .result import Choice, Plan
+from .held_out import HeldOut, check_share, names_of, use_studied_model
+from .result import KEPT, KEPT_OF_MODEL, Choice, Plan
 
 
 def make_block_plan(
@@ -53,44 +52,47 @@ def make_block_plan(
     check_share("budget", budget)
     opened = study if isinstance(study, Study) else Study.open(study)
     folder = check_output_dir(output_dir, overwrite, "plan")
-    loaded = same_model(opened, model, device)
-    if loaded.kind != "decoder" or not hasattr(loaded.module, "lm_head"):
-        raise EigenlensError(
-            "block-adaptive attention is planned for causal language models,"
-            f" and {loaded.name} is none"
-        )
     base = BlockSettings(())
-    if max_length <= 4 * base.query_block:
-        raise EigenlensError(
-            f"block-adaptive attention saves nothing at {max_length} tokens; give more than"
-            f" {4 * base.query_block}"
-        )
     stored = opened.request
-    with (
-        tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
-        evaluation_mode(loaded.module, device),
-    ):
-        names = names_of(stored, data, loaded, Path(scratch))
+    with use_studied_model(opened, model, data, device) as used:
+        loaded = used.model
+        if loaded.kind != "decoder" or not hasattr(loaded.module, "lm_head"):
+            raise EigenlensError(
+                "block-adaptive attention is planned for causal language models,"
+                f" and {loaded.name} is none"
+            )
+        if max_length <= 4 * base.query_block:
+            raise EigenlensError(
+                f"block-adaptive attention saves nothing at {max_length} tokens; give more than"
+                f" {4 * base.query_block}"
+            )
+        names = names_of(stored, data, loaded, used.scratch)
         request = Request(names, max_length, 2 * max(max_inputs, 2), 0.5, stored.seed, False)
-        ready = prepare(loaded, request, Path(scratch))
+        ready = prepare(loaded, request, used.scratch)
         curves = _curves(HeldOut(loaded, ready, [FIT], 1, list(names)), max_inputs, base, progress)
     made = allocate(curves, budget)
-    facts = {
-        **made_from(loaded, begin),
-        "length": max_length,
+    facts = Facts.now(
+        loaded.facts,
+        ready.facts,
+        length=max_length,
+        inputs=min(max_inputs, ready.number(FIT)),
+        seconds=round(time.perf_counter() - begin, 2),
+    )
+    record = {
+        **facts.record(*KEPT, model=KEPT_OF_MODEL),
         "study": {
             "name": opened.name,
             "request": request.record(),
-            "data": ready.facts,
+            **facts.record("data"),
         },
         "target": {"budget": budget},
-        "inputs": min(max_inputs, ready.number(FIT)),
+        **facts.record("inputs"),
         "groups": [],
         "shapes": {},
         "curve": [],
     }
     heads = {site: known.heads for site, known in opened.sites.items()}
-    found = Plan(facts, tuple(_choices(curves, made.sites, heads)), {}, made)
+    found = Plan(record, tuple(_choices(curves, made.sites, heads)), {}, made)
     if folder is not None:
         found.save(folder)
     return found

@@ -8,10 +8,8 @@ replaced; cross-attention stays what it was.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,20 +20,15 @@ from ..attention.masks import excluded, read_mask, with_bias
 from ..attention.registry import without_weights
 from ..attention.softmax import Softmax
 from ..captures import AttentionCall, Site, replace_attention
-from ..captures.borrowed import evaluation_mode
 from ..captures.session import capture_disabled
 from ..data.inputs import Request, prepare
 from ..errors import EigenlensError
 from ..estimators.measures import Sums, Truth
 from ..models.load import Model, load
-from ..passes.data_names import data_names
-from ..passes.model_ref import ModelRef
-from ..run.engine import Engine, choose_engine, use_engine
-from ..run.progress import Progress, silent
-from ..run.result_folder import check_output_dir
+from ..passes.use_model import UsedModel
 from .evaluation import DROP_IN_MEASURES, Evaluation
 from .held_out import HeldOut
-from .paired import PairedEvaluation, means
+from .paired import PairedEvaluation, head_rows, means
 
 
 @contextlib.contextmanager
@@ -172,16 +165,7 @@ class Moved(Sums):
             "output_error": (sums["squared"] / sums["squares"].clamp_min(1e-30)).sqrt(),
             "work": sums["work"] / number,
         }
-        lists = {name: x.tolist() for name, x in columns.items()}
-        return [
-            {
-                "stack": site.stack,
-                "layer": site.layer,
-                "head": head,
-                **{name: x[head] for name, x in lists.items()},
-            }
-            for head in range(len(number))
-        ]
+        return head_rows(site, columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,64 +200,27 @@ class DropIn:
     def applied(self, model: Model) -> contextlib.AbstractContextManager[Mechanism]:
         return use_attention(model, self.mechanism)
 
+    def inputs(
+        self, used: UsedModel, max_inputs: int, max_length: int | None, padding: bool
+    ) -> tuple[HeldOut, list[str]]:
+        """Any data: nothing was fitted, so all of it will do."""
+        model, request = used.model, Request(used.names, max_length, max_inputs, 0.5, 0, padding)
+        inputs = prepare(model, request, used.scratch, fitted=False)
+        held = HeldOut(model, inputs, inputs.groups, heads_of(model), list(used.names))
+        stays = model.kind == "encoder-decoder"
+        return held, ["cross-attention stays as it is"] if stays else []
 
-def evaluate_mechanism(
-    model: str | Path | nn.Module | Model,
-    data: Any = None,
-    *,
-    attention: str | Mechanism,
-    settings: Mapping[str, Any] | None = None,
-    max_inputs: int = 48,
-    max_length: int | None = None,
-    padding: bool = False,
-    output_dir: str | Path | None = None,
-    overwrite: bool = False,
-    device: str = "auto",
-    tokenizer: Any = None,
-    engine: Engine | None = None,
-    progress: Progress = silent,
-) -> Evaluation:
-    """Measure a mechanism in a model that was not trained with it, beside the unchanged model."""
-    mechanism = dropped(attention, settings)
-    if max_inputs < 1:
-        raise EigenlensError(f"an evaluation needs at least one input, not {max_inputs}")
-    folder = check_output_dir(output_dir, overwrite, "evaluation")
-    loaded = load(model, device=device, tokenizer=tokenizer)
-    chosen, model_ref = choose_engine(engine), ModelRef.of(loaded, device)
-    if chosen.remote:
-        model_ref.check_reachable()
-    notes = ["cross-attention stays as it is"] if loaded.kind == "encoder-decoder" else []
-    with (
-        tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
-        evaluation_mode(loaded.module, device),
-    ):
-        names = data_names(data, loaded, Path(scratch))
-        prepared = prepare(
-            loaded,
-            Request(names, max_length, max_inputs, 0.5, 0, padding),
-            Path(scratch),
-            fitted=False,
-        )
-        held = HeldOut(loaded, prepared, prepared.groups, heads_of(loaded), list(names))
-        with use_engine(chosen):
-            paired = PairedEvaluation(
-                held, max_inputs, model_ref, DropIn(mechanism), chosen, progress, notes
-            )
-            moved, used = paired.calls("patterns")
-            heads = [row for site, sums in moved.items() for row in Moved(sums).heads(site)]
-            of = {
-                "target": {"attention": mechanism.name, **asdict(mechanism.settings)},
-                "model": (
-                    {key: loaded.facts.get(key) for key in ("fingerprint", "architecture")}
-                    | {"name": loaded.name}
-                ),
-                "study": None,
-                "work": sum(head["work"] for head in heads) / len(heads),
-            }
-            found = paired.evaluation(means(heads, DROP_IN_MEASURES), heads, used, of)
-    if folder is not None:
-        found.save(folder)
-    return found
+    def evaluate(self, paired: PairedEvaluation) -> Evaluation:
+        """How far patterns and outputs move."""
+        moved, used = paired.calls("patterns")
+        heads = [row for site, sums in moved.items() for row in Moved(sums).heads(site)]
+        change = {
+            "target": {"attention": self.mechanism.name, **asdict(self.mechanism.settings)},
+            "model": paired.held.model.facts.record(("fingerprint", "architecture", "name")),
+            "study": None,
+            "work": sum(head["work"] for head in heads) / len(heads),
+        }
+        return paired.evaluation(means(heads, DROP_IN_MEASURES), heads, used, change)
 
 
 def heads_of(model: Model) -> int:

@@ -8,10 +8,9 @@ from typing import Any
 
 from ..display import numbered, percent
 from ..names import unknown_name
-from ..passes.facts import Facts
-from ..run.files import disk_errors, write_json
-from ..run.result import ResultViews, TitledTable
-from ..run.result_folder import read_result, report_damage
+from ..passes.facts import Facts, ModelResultViews
+from ..run.result import TitledTable
+from ..run.result_folder import read_result, report_damage, write_result
 from ..run.schema import COUNT, LAYER, MEASURED, NUMBER, PLAIN, TableSchema, check_schema
 from .target import target_label
 
@@ -78,7 +77,7 @@ SCHEMA = {
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(ResultViews):
+class Evaluation(ModelResultViews):
     """What a plan or another mechanism changes in a model.
 
     `summary` has one row per measure, plain beside planned; `heads` one row per head.
@@ -94,11 +93,6 @@ class Evaluation(ResultViews):
     heads: list[dict[str, Any]]
 
     @property
-    def name(self) -> str:
-        """Model and data: `minilm on python-docs`."""
-        return self.facts.name
-
-    @property
     def facts(self) -> Facts:
         """What it is of; the weights are those that the plan was made for."""
         model = {**self.stored["plan"]["model"], "name": self.stored["model"]}
@@ -109,11 +103,6 @@ class Evaluation(ResultViews):
         """Model and data, and on how many inputs it was measured."""
         inputs = numbered(self.facts.inputs or 0, "input")
         return f"{self.name}: {inputs} of {self.facts.length} tokens"
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader has to know of its inputs."""
-        return self.facts.notes
 
     @property
     def target(self) -> dict[str, Any]:
@@ -175,17 +164,13 @@ class Evaluation(ResultViews):
 
     def save(self, folder: str | Path) -> Path:
         """Write `evaluation.json` into a folder."""
-        folder = Path(folder)
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         content = {
             "format": FORMAT,
             "facts": self.stored,
             "summary": self.summary,
             "heads": self.heads,
         }
-        write_json(folder / "evaluation.json", content)
-        return folder
+        return write_result(folder, "evaluation", content)
 
     @classmethod
     def open(cls, folder: str | Path) -> Evaluation:

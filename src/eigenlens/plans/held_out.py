@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._version import __version__
 from ..captures import AttentionCall, capture
 from ..data.arrays import ArrayName, in_memory
 from ..data.inputs import Batch, Inputs, Request, prepare
 from ..data.split import FIT
 from ..errors import EigenlensError
 from ..models.forward import forward_of
-from ..models.load import Model, load
+from ..models.load import Model
 from ..passes.data_names import data_names
-from ..passes.facts import now
 from ..passes.shards import make_shards
+from ..passes.use_model import UsedModel, use_model
 from ..run.progress import Progress, silent
 from ..run.shards import Shard
 from ..studies import Study
@@ -114,14 +113,11 @@ class HeldOut:
             forward_of(self.model)(batch)
 
 
-def held_out_of(
-    study: Study, model: Any, data: Any, scratch: Path, device: str | None = "auto"
-) -> HeldOut:
+def held_out_of(study: Study, loaded: Model, data: Any, scratch: Path) -> HeldOut:
     """The model of a study with the inputs it held out, or with other `data`.
 
     Of the held-out ones every second group of documents: the others are left for an evaluation.
     """
-    loaded = same_model(study, model, device)
     stored = study.request
     names = names_of(stored, data, loaded, scratch)
     request = replace(stored, data=names)
@@ -144,38 +140,25 @@ def check_share(name: str, value: float) -> None:
         raise EigenlensError(f"the {name} must lie above 0 and at most at 1, not {value}")
 
 
-def made_from(model: Model, begin: float) -> dict[str, Any]:
-    """What every plan says of itself: version, model, when and in how long it was made."""
-    return {
-        "eigenlens": __version__,
-        "model": (
-            {
-                key: model.facts.get(key)
-                for key in ("fingerprint", "architecture", "source", "place")
-            }
-            | {"name": model.name}
-        ),
-        "created": now(),
-        "seconds": round(time.perf_counter() - begin, 2),
-    }
-
-
-def same_model(
-    study: Study, model: str | Path | nn.Module | Model | None, device: str | None
-) -> Model:
-    """The model of a study, loaded again or given."""
+@contextlib.contextmanager
+def use_studied_model(
+    study: Study, model: str | Path | nn.Module | Model | None, data: Any, device: str | None
+) -> Iterator[UsedModel]:
+    """The model of a study, loaded again or given, as `use_model` gives it."""
     mine = study.facts.model
     if model is None and mine.source == "module":
         raise EigenlensError(
             f"the study is of a module in memory, {mine.name}; give that module again as the model"
         )
-    loaded = load(mine.load_from if model is None else model, device=device)
-    if loaded.facts["fingerprint"] != mine.fingerprint:
-        raise EigenlensError(
-            f"the study is of {mine.name} with weights {mine.fingerprint}, and {loaded.name}"
-            f" has weights {loaded.facts['fingerprint']}; study this model first"
-        )
-    return loaded
+    given = mine.load_from if model is None else model
+    with use_model(given, study.request.data if data is None else data, device=device) as used:
+        found = used.model.facts
+        if found.fingerprint != mine.fingerprint:
+            raise EigenlensError(
+                f"the study is of {mine.name} with weights {mine.fingerprint}, and {found.name}"
+                f" has weights {found.fingerprint}; study this model first"
+            )
+        yield used
 
 
 def names_of(stored: Request, data: Any, model: Model, scratch: Path) -> tuple[str, ...]:
@@ -207,7 +190,7 @@ def is_own_array(
     """
     if not isinstance(request.data[0], ArrayName) or list(request.data) != list(stored.data):
         return False
-    return prepare(model, request, _spool(scratch)).facts.get("fingerprint") == fingerprint
+    return prepare(model, request, _spool(scratch)).facts.fingerprint == fingerprint
 
 
 def _again(study: Study, model: Model, request: Request, scratch: Path) -> Inputs:
@@ -218,7 +201,7 @@ def _again(study: Study, model: Model, request: Request, scratch: Path) -> Input
         raise EigenlensError(
             f"the data of the study ({where}) cannot be read again: {error}; give the data"
         ) from error
-    then, current = study.facts.data.fingerprint, inputs.facts.get("fingerprint")
+    then, current = study.facts.data.fingerprint, inputs.facts.fingerprint
     if then != current:
         raise EigenlensError(
             f"the data of the study ({where}) has changed since;"

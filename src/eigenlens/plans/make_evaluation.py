@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from torch import Tensor, nn
+from torch import nn
 
 from ..attention import Mechanism
-from ..captures import AttentionCall, Site
-from ..captures.borrowed import evaluation_mode
-from ..data.arrays import ArrayName
-from ..data.inputs import Inputs, Request, prepare
-from ..data.needs import check_asked
 from ..errors import EigenlensError
-from ..estimators.measures import Errors, Truth
-from ..models.load import Model, load
-from ..passes.model_ref import ModelRef
+from ..models.load import Model
+from ..passes.use_model import UsedModel, use_model
 from ..run.engine import Engine, choose_engine, use_engine
 from ..run.progress import Progress, silent
 from ..run.result_folder import check_output_dir
-from .block_plans import block_errors
-from .drop_in import evaluate_mechanism
-from .evaluation import BLOCK_MEASURES, MEASURES, Evaluation
-from .held_out import HeldOut, is_own_array, names_of
-from .paired import PairedEvaluation, means
+from .comparison import Change
+from .drop_in import DropIn, dropped
+from .evaluation import Evaluation
+from .held_out import HeldOut
+from .paired import PairedEvaluation
+from .plan_change import PlanChange
 from .result import Plan
 
 __all__ = ["Evaluation", "evaluate"]
@@ -113,210 +105,49 @@ def evaluate(
     >>> evaluate("minilm", "wikipedia", plan="PLAN").value("cosine of the embeddings")
     >>> evaluate("smollm2", attention="window", settings={"window": 64}).value("perplexity")
     """
-    if (plan is None) == (attention is None):
-        raise EigenlensError(
-            "an evaluation is of a plan or of an attention mechanism: give one of the two"
-        )
-    check_asked(model, data)
-    if attention is not None:
-        return evaluate_mechanism(
-            model,
-            data,
-            attention=attention,
-            settings=settings,
-            max_inputs=max_inputs,
-            max_length=max_length,
-            padding=padding,
-            output_dir=output_dir,
-            overwrite=overwrite,
-            device=device,
-            tokenizer=tokenizer,
-            engine=engine,
-            progress=progress,
-        )
-    if settings:
-        raise EigenlensError(
-            f"settings {', '.join(settings)} are for an attention mechanism, and a plan has its own"
-        )
-    assert plan is not None
-    opened = plan if isinstance(plan, Plan) else Plan.open(plan)
-    loaded = opened.check(load(model, device=device, tokenizer=tokenizer))
+    change = _change(plan, attention, settings)
     if max_inputs < 1:
         raise EigenlensError(f"an evaluation needs at least one input, not {max_inputs}")
     folder = check_output_dir(output_dir, overwrite, "evaluation")
-    bound = opened.blocks is None and loaded.kind not in {"vision", "audio"}
-    if max_length is not None and bound and max_length > opened.length:
-        raise EigenlensError(
-            f"the plan is for inputs of up to {opened.length} tokens and {max_length} are asked"
-            " for; make a plan of that length"
-        )
-    chosen = choose_engine(engine)
-    model_ref = ModelRef.of(loaded, device)
-    if chosen.remote:
-        model_ref.check_reachable()
-    with (
-        tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch,
-        evaluation_mode(loaded.module, device),
-    ):
-        held, notes = _held(opened, loaded, data, max_length, padding, max_inputs, Path(scratch))
-        with use_engine(chosen):
-            paired = PairedEvaluation(
-                held, max_inputs, model_ref, PlanChange.of(opened), chosen, progress, notes
-            )
-            if opened.blocks is None:
-                sums, used = paired.calls("patterns")
-                errors = {site: Errors(x) for site, x in sums.items()}
-                heads = [row for site, x in errors.items() for row in _heads(site, x)]
-                local = means(heads, MEASURES)
-                if held.inputs.length == opened.length and not padding:
-                    local += _multiply_adds(opened, errors)
-            else:
-                outputs, used = paired.calls("outputs")
-                heads = _block_heads(opened, outputs)
-                local = means(heads, BLOCK_MEASURES)
-            of = {
-                "target": opened.target,
-                "model": opened.stored["model"],
-                "study": opened.stored["study"]["name"],
-                "work": opened.work,
-            }
-            found = paired.evaluation(local, heads, used, of)
+    engine = choose_engine(engine)
+    with use_model(model, data, device=device, tokenizer=tokenizer, engine=engine) as used:
+        held, notes = change.inputs(used, max_inputs, max_length, padding)
+        paired = PairedEvaluation(held, max_inputs, used.ref, change, engine, progress, notes)
+        with use_engine(engine):
+            found = change.evaluate(paired)
     if folder is not None:
         found.save(folder)
     return found
 
 
-@dataclass(frozen=True)
-class PlanChange:
-    """A plan as what is done to a model."""
+class EvaluatedChange(Change, Protocol):
+    """A change that can be evaluated: a plan, or another mechanism."""
 
-    plan: Plan
+    def inputs(
+        self, used: UsedModel, max_inputs: int, max_length: int | None, padding: bool
+    ) -> tuple[HeldOut, list[str]]:
+        """The inputs to measure it on, and what has to be said of them.
 
-    @classmethod
-    def of(cls, plan: Plan) -> PlanChange:
-        """Without the plan's examples, which only a report needs."""
-        return cls(Plan(plan.stored, plan.choices, plan.parts, plan.blocks))
+        Refuses a model that it cannot change.
+        """
 
-    def compare(self, call: AttentionCall) -> dict[str, Tensor]:
-        if self.plan.blocks is not None:
-            return block_errors(call, self.plan.blocks)
-        errors = Errors()
-        errors.add(Truth(call), self.plan.scores(call))
-        return errors.sums
-
-    def applied(self, model: Model) -> AbstractContextManager[None]:
-        return self.plan.applied(model)
+    def evaluate(self, paired: PairedEvaluation) -> Evaluation:
+        """The evaluation, with the rows and measures that it has."""
 
 
-def _held(
-    plan: Plan, model: Model, data: Any, length: int | None, pad: bool, number: int, scratch: Path
-) -> tuple[HeldOut, list[str]]:
-    """The inputs, and notes on them."""
-    stored = plan.request
-    names = names_of(stored, data, model, scratch)
-    heads = max(
-        (sum(len(part.heads) for part in parts) for parts in plan.parts.values()), default=1
-    )
-    asked = stored.max_length if length is None else length
-    chosen_elsewhere = plan.stored.get("chosen_on") not in (None, list(stored.data))
-    request = replace(stored, data=names)
-    own = list(names) == list(stored.data)
-    if isinstance(names[0], ArrayName):  # of one shape, and so of one name, there are many
-        own = is_own_array(request, stored, plan.facts.data.fingerprint, model, scratch)
-    if own and asked == stored.max_length and pad == stored.padding:
-        inputs = prepare(model, request, scratch)
-        seen = [] if chosen_elsewhere else plan.stored["groups"]
-        not_seen = [group for group in inputs.groups[1:] if group not in seen]
-        notes = (
-            []
-            if not_seen
-            else [
-                "there is one group of held-out documents only: the plan was chosen on these inputs"
-            ]
+def _change(
+    plan: Plan | str | Path | None,
+    attention: str | Mechanism | None,
+    settings: Mapping[str, Any] | None,
+) -> EvaluatedChange:
+    if plan is None and attention is not None:
+        return DropIn(dropped(attention, settings))
+    if plan is None or attention is not None:
+        raise EigenlensError(
+            "an evaluation is of a plan or of an attention mechanism: give one of the two"
         )
-        return HeldOut(model, inputs, not_seen or inputs.groups[1:], heads, list(names)), notes
-    if asked is None and model.kind not in {"vision", "audio"}:
-        asked = plan.length
-    inputs = prepare(
-        model, Request(names, asked, number, 0.5, stored.seed, pad), scratch, fitted=False
-    )
-    _check_other(plan, inputs)
-    notes = []
-    if own:
-        notes.append(
-            "the study was made from this text: at another length or padding its documents are"
-            " among these inputs"
+    if settings:
+        raise EigenlensError(
+            f"settings {', '.join(settings)} are for an attention mechanism, and a plan has its own"
         )
-    elif list(names) == plan.stored.get("chosen_on") and not isinstance(names[0], ArrayName):
-        notes.append("the plan was chosen on this text: its inputs are among these")
-    return HeldOut(model, inputs, inputs.groups, heads, list(names)), notes
-
-
-def _check_other(plan: Plan, inputs: Inputs) -> None:
-    mine = plan.facts.data.fingerprint
-    if mine and inputs.facts.get("fingerprint") == mine:
-        raise EigenlensError("these are the inputs the study was made from; evaluate on other data")
-
-
-def _heads(site: Site, errors: Errors) -> list[dict[str, Any]]:
-    columns = {name: getattr(errors, name).tolist() for name in MEASURES}
-    number = len(columns["work"])
-    return [
-        {
-            "stack": site.stack,
-            "layer": site.layer,
-            "head": head,
-            **{name: x[head] for name, x in columns.items()},
-        }
-        for head in range(number)
-    ]
-
-
-def _block_heads(plan: Plan, outputs: dict[Site, dict[str, Tensor]]) -> list[dict[str, Any]]:
-    rows = []
-    for choice in plan.choices:
-        sums = outputs[choice.at.site]
-        squared, squares, work, number = (
-            float(sums[name][choice.head]) for name in ("squared", "squares", "work", "inputs")
-        )
-        rows.append(
-            {
-                "stack": choice.stack,
-                "layer": choice.layer,
-                "head": choice.head,
-                "output_error": (squared / max(squares, 1e-30)) ** 0.5,
-                "work": work / number,
-                "work_planned": choice.work,
-            }
-        )
-    return rows
-
-
-def _multiply_adds(plan: Plan, errors: dict[Site, Errors]) -> list[dict[str, Any]]:
-    """Millions for the scores of one input, all heads.
-
-    Pairs alone, and with the projections of queries and keys.
-    """
-    exact = pairs = tokens = 0.0
-    for site, parts in plan.parts.items():
-        if site not in errors:
-            continue
-        shape = plan.stored["shapes"][str(site)]
-        n, d = shape["keys"], shape["head_dimension"]
-        whole = shape["pairs"] * d
-        for part in parts:
-            exact += whole * len(part.heads)
-            pairs += whole * float(errors[site].work[list(part.heads)].sum())
-            tokens += part.estimator.cost(n, d).per_token * len(part.heads)
-    return [
-        {
-            "measure": "million multiply-adds for pairs",
-            "plain": exact / 1e6,
-            "planned": pairs / 1e6,
-        },
-        {
-            "measure": "the same with projections",
-            "plain": exact / 1e6,
-            "planned": (pairs + tokens) / 1e6,
-        },
-    ]
+    return PlanChange.of(plan if isinstance(plan, Plan) else Plan.open(plan))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,12 @@ import numpy as np
 from torch import nn
 
 from ..captures import Site
-from ..captures.borrowed import evaluation_mode
 from ..errors import EigenlensError
 from ..estimators.adaptive import Cascade
 from ..estimators.candidates import chosen_names
 from ..estimators.estimator import Estimator
 from ..models.load import Model
+from ..passes.facts import Facts
 from ..run.progress import Progress, silent
 from ..run.result_folder import check_output_dir
 from ..run.run_all import describe_failures
@@ -27,8 +25,8 @@ from ..studies import Study
 from .block_plans import make_block_plan
 from .choose import within_budget, within_error
 from .examples import take
-from .held_out import check_share, held_out_of, made_from
-from .result import Choice, Plan, PlanPart
+from .held_out import check_share, held_out_of, use_studied_model
+from .result import KEPT, KEPT_OF_MODEL, Choice, Plan, PlanPart
 from .site_statistics import NEEDED, site_statistics
 from .trials import Calibration, Measured, Trials
 
@@ -138,10 +136,8 @@ def plan(
     _check_study(opened)
     names = chosen_names(estimators)
     folder = check_output_dir(output_dir, overwrite, "plan")
-    with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
-        held = held_out_of(opened, model, data, scratch, device)
-        stack.enter_context(evaluation_mode(held.model.module, device))
+    with use_studied_model(opened, model, data, device) as used:
+        held = held_out_of(opened, used.model, data, used.scratch)
         statistics = site_statistics(opened)
         trials = Trials(statistics, names, budget, seed)
         if Cascade.name in names:
@@ -149,30 +145,37 @@ def plan(
             held.run(work.sink, CALIBRATION_INPUTS, fit=True, progress=progress, what="thresholds")
             trials.add_cascades(work)
         measured = Measured(trials)
-        used = held.run(measured.sink, max_inputs, progress=progress, what="candidates")
+        number = held.run(measured.sink, max_inputs, progress=progress, what="candidates")
         chosen = _choose(measured, budget, error)
         made = _made(trials, measured, chosen, error)
-        examples = take(trials, measured, chosen, held, opened.sites, used, progress)
-    facts = {
-        **made_from(held.model, begin),
-        "length": opened.length,
+        examples = take(trials, measured, chosen, held, opened.sites, number, progress)
+    facts = Facts.now(
+        held.model.facts,
+        opened.facts.data,
+        length=opened.length,
+        inputs=number,
+        notes=[describe_failures("the study", opened.partial)] if opened.partial else [],
+        seconds=round(time.perf_counter() - begin, 2),
+    )
+    stored = {
+        **facts.record(*KEPT, model=KEPT_OF_MODEL),
         "study": {
             "name": opened.name,
             "request": opened.request.record(),
             "data": opened.stored["data"],
         },
-        "notes": [describe_failures("the study", opened.partial)] if opened.partial else [],
+        **facts.record("notes"),
         "shapes": {
             str(site): {key: getattr(known, key) for key in SHAPE}
             for site, known in opened.sites.items()
         },
         "target": {"budget": budget} if budget is not None else {"error": error},
-        "inputs": used,
+        **facts.record("inputs"),
         "groups": held.groups,
         "chosen_on": held.names,
         "curve": measured.curve(),
     }
-    found = Plan(facts, *made, examples=examples)
+    found = Plan(stored, *made, examples=examples)
     if folder is not None:
         found.save(folder)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -10,9 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from ..captures import Site
-from ..passes.facts import now
+from ..passes.facts import Facts
 from ..passes.model_ref import ModelRef
-from ..passes.versions import versions
 from ..run.engine import Engine
 from ..run.progress import Progress
 from ..run.run_all import describe_failures, run_all
@@ -23,6 +22,8 @@ from .evaluation import SECONDS, Evaluation
 from .held_out import HeldOut
 
 S = TypeVar("S")
+KEPT = ("model", "data", "length", "inputs", "notes", "versions", "created")
+"""What an evaluation keeps of its facts."""
 
 
 @dataclass
@@ -75,24 +76,22 @@ class PairedEvaluation:
         local: Sequence[dict[str, Any]],
         heads: list[dict[str, Any]],
         used: int,
-        plan: dict[str, Any],
+        change: dict[str, Any],
     ) -> Evaluation:
         """The measures of the calls, `local`, beside those of full passes, which run here.
 
-        `used` inputs are in `local` and in the rows per head; `plan` says what the change is.
+        `used` inputs are in `local` and in the rows per head; `change` says what was done.
         """
         rows = [*local, *self.full_passes()]
-        facts = {
-            "model": self.held.model.name,
-            "data": self.held.inputs.facts["name"],
-            "length": self.held.inputs.length,
-            "inputs": used,
-            "notes": self.notes,
-            "versions": versions(),
-            "created": now(),
-            "plan": plan,
-        }
-        return Evaluation(facts, [with_change(row) for row in rows], heads)
+        facts = Facts.now(
+            self.held.model.facts,
+            self.held.inputs.facts,
+            length=self.held.inputs.length,
+            inputs=used,
+            notes=self.notes,
+        )
+        stored = {**facts.record(*KEPT, by_name=True), "plan": change}
+        return Evaluation(stored, [with_change(row) for row in rows], heads)
 
 
 def with_change(row: dict[str, Any]) -> dict[str, Any]:
@@ -102,6 +101,15 @@ def with_change(row: dict[str, Any]) -> dict[str, Any]:
     """
     compares = row["plain"] not in {0.0, 1.0}
     return {**row, "change": row["planned"] / row["plain"] - 1 if compares else None}
+
+
+def head_rows(site: Site, columns: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+    """One row per head of a site, from a column `(H,)` per name."""
+    lists = {name: column.tolist() for name, column in columns.items()}
+    return [
+        {"stack": site.stack, "layer": site.layer, "head": head, **dict(zip(lists, numbers))}
+        for head, numbers in enumerate(zip(*lists.values()))
+    ]
 
 
 def means(heads: Sequence[dict[str, Any]], measures: dict[str, str]) -> list[dict[str, Any]]:

@@ -21,10 +21,10 @@ from ..errors import EigenlensError
 from ..estimators.candidates import ESTIMATORS
 from ..estimators.estimator import Estimate, Estimator
 from ..models.load import Model, load
-from ..passes.facts import Facts, ModelFacts
-from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
-from ..run.result import ResultViews, TitledTable
-from ..run.result_folder import read_result, report_damage
+from ..passes.facts import Facts, ModelResultViews
+from ..run.files import made_folder, read_tensors, sha256, write_tensors
+from ..run.result import TitledTable
+from ..run.result_folder import read_result, report_damage, write_result
 from .blocks import BlockPlan
 from .check import check_plan, with_new_names
 from .examples import FILE as EXAMPLES
@@ -34,6 +34,9 @@ from .target import target_label
 FORMAT = 1
 NUMBERS = (torch.float64, torch.float32, torch.int64, torch.bool)
 """Types that tensors of estimators have."""
+KEPT = ("eigenlens", "model", "created", "seconds", "length")
+"""What a plan keeps of its facts, first of all."""
+KEPT_OF_MODEL = ("fingerprint", "architecture", "source", "place", "name")
 NO_FACTS = {"format", "parts", "heads", "sha256", "blocks", "examples"}
 
 
@@ -65,7 +68,7 @@ class Choice:
         return Head(self.stack, self.layer, self.head)
 
 
-class Plan(ResultViews):
+class Plan(ModelResultViews):
     """An estimator for every head of a model.
 
     >>> plan = Plan.open("PLAN")
@@ -101,20 +104,10 @@ class Plan(ResultViews):
         return Facts.from_record(self.stored, data=self.stored["study"]["data"])
 
     @property
-    def name(self) -> str:
-        """Model and data: `minilm on python-docs`."""
-        return self.facts.name
-
-    @property
     def title(self) -> str:
         """Model and data, the length of the inputs and what the plan was made for."""
         kind = "plan" if self.blocks is None else "plan of blocks"
         return f"{self.name}: {kind} for {self.length} tokens, {target_label(self.target)}"
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader has to know of the study it was made from."""
-        return self.facts.notes
 
     @property
     def length(self) -> int:
@@ -212,7 +205,7 @@ class Plan(ResultViews):
     def check(self, model: nn.Module | Model) -> Model:
         """The model, loaded; a plan is for the weights it was made with."""
         loaded = load(model, device=None)
-        mine, theirs = self.facts.model, ModelFacts.of(loaded)
+        mine, theirs = self.facts.model, loaded.facts
         if mine.fingerprint != theirs.fingerprint:
             raise EigenlensError(
                 f"the plan was made for {mine.name} with weights {mine.fingerprint}, and this"
@@ -223,20 +216,18 @@ class Plan(ResultViews):
 
     def save(self, folder: str | Path) -> Path:
         """Write `plan.json`, `plan.safetensors` and any `examples.safetensors` into a folder."""
-        folder = Path(folder)
+        folder = made_folder(folder)
         tensors = {
             f"{site}|{i}|{name}": x
             for site, parts in self.parts.items()
             for i, part in enumerate(parts)
             for name, x in part.estimator.tensors.items()
         }
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         write_tensors(folder / "plan.safetensors", tensors)
         record = {"format": FORMAT, **self.record(), "sha256": sha256(folder / "plan.safetensors")}
         if self.examples is not None:
             record["examples"] = self.examples.save(folder)
-        write_json(folder / "plan.json", record)
+        write_result(folder, "plan", record)
         if self.examples is None:
             (folder / EXAMPLES).unlink(missing_ok=True)  # of a plan that was here before
         return folder

@@ -21,6 +21,14 @@ from torch import Tensor
 from ..errors import EigenlensError
 
 
+def made_folder(folder: str | Path) -> Path:
+    """The folder, made if it is not there."""
+    folder = Path(folder)
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=1) + "\n")
 

@@ -15,7 +15,7 @@ from .._version import __version__
 from ..errors import EigenlensError
 from ..shell import option, stored_option
 from .engine import Engine, choose_engine
-from .files import disk_errors, locked, read_json, write_json
+from .files import disk_errors, locked, made_folder, read_json, write_json
 from .progress import Progress, silent
 from .shards import Shard, Tick
 from .tasks import Packed, pack_work, unpack_work
@@ -56,9 +56,7 @@ class Parts:
         """As `begin`, with the folder locked until the end: a second process is refused."""
         if folder.is_file():
             raise EigenlensError(f"{folder} is a file; name a folder for the {what}")
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder):
+        with locked(made_folder(folder)):
             yield cls.begin(folder, request, resume, overwrite, what)
 
     @classmethod

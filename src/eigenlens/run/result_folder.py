@@ -12,7 +12,7 @@ import torch
 from .._version import __version__
 from ..errors import EigenlensError
 from ..shell import command, option
-from .files import read_json
+from .files import made_folder, read_json, write_json
 
 RESULTS = {
     "study": "a study",
@@ -51,6 +51,13 @@ def check_output_dir(output_dir: str | Path | None, overwrite: bool, kind: str) 
             f"{folder} already exists; name another folder, or overwrite it with"
             f" {option('overwrite')}"
         )
+    return folder
+
+
+def write_result(folder: str | Path, kind: str, content: dict[str, Any]) -> Path:
+    """Write a result's JSON file, `study.json`, `plan.json`, …, into a folder, and return that."""
+    folder = made_folder(folder)
+    write_json(folder / f"{kind}.json", content)
     return folder
 
 

@@ -14,9 +14,9 @@ from ..captures import location_of
 from ..diagnostics import changes_sentence
 from ..display import percent
 from ..errors import EigenlensError
-from ..run.files import disk_errors, read_tensors, sha256, write_json, write_tensors
+from ..run.files import made_folder, read_tensors, sha256, write_tensors
 from ..run.result import ResultViews, TitledTable, without_columns
-from ..run.result_folder import read_result, report_damage
+from ..run.result_folder import read_result, report_damage, write_result
 from ..run.schema import COUNT, LAYER, MEASURED, PLAIN, TableSchema, check_schema
 from ..spectra.centring import Centring
 from ..spectra.overlap import Overlap
@@ -198,10 +198,7 @@ class Comparison(ResultViews):
 
     def save(self, folder: str | Path) -> Path:
         """Write `comparison.json`, and the matrices of every pair to `comparison.safetensors`."""
-        folder = Path(folder)
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "comparison.safetensors"
+        path = made_folder(folder) / "comparison.safetensors"
         write_tensors(path, _tensors(self.pairs))
         overlaps = [
             {
@@ -213,8 +210,7 @@ class Comparison(ResultViews):
             for pair in self.pairs
         ]
         record = {"format": FORMAT, **self.record(), "overlaps": overlaps, "sha256": sha256(path)}
-        write_json(folder / "comparison.json", record)
-        return folder
+        return write_result(folder, "comparison", record)
 
     @classmethod
     def open(cls, folder: str | Path) -> Comparison:

@@ -37,7 +37,7 @@ def identity_of(model: Model, options: Options, threads: int) -> dict[str, Any]:
     request["data"] = [Path(name).name for name in request["data"]]
     facts = {
         "model": model.name,
-        "weights": model.facts.get("fingerprint"),
+        "weights": model.facts.fingerprint,
         "version": versions()["eigenlens"],
     }
     return json.loads(json.dumps({**facts, **request, **record, "threads": threads}))
@@ -124,7 +124,7 @@ class StudyFolder:
                 self.unfinished if self.goes_on else self._spool,
                 resume=self.goes_on,
             )
-        self._request = {**identity, "fingerprint": made.facts.get("fingerprint")}
+        self._request = {**identity, "fingerprint": made.facts.fingerprint}
         if self.goes_on and self._stored().get("fingerprint") != self._request["fingerprint"]:
             raise EigenlensError(
                 f"the data of the study in {self.path} has changed since it was begun; begin anew"

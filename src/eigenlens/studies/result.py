@@ -19,10 +19,10 @@ from ..diagnostics.roles import roles_sentence
 from ..display import numbered
 from ..errors import EigenlensError
 from ..names import unknown_name
-from ..passes.facts import Facts
+from ..passes.facts import ModelResultViews
 from ..run.checkpoints import unpack_states
 from ..run.files import read_tensors, seal, sha256
-from ..run.result import ResultViews, TitledTable, copy_files
+from ..run.result import TitledTable, copy_files
 from ..run.result_folder import read_result, report_damage
 from ..run.schema import LAYER, check_schema
 from ..shell import option
@@ -51,7 +51,7 @@ HALVES = ("fit", "held")
 FILES = ("spectra", "rows", "moments", "matrices", "depth", "diagnostics")
 
 
-class Study(ResultViews):
+class Study(ModelResultViews):
     """What was found about a model's attention.
 
     >>> study = Study.open("minilm-study")
@@ -118,11 +118,6 @@ class Study(ResultViews):
         return report_damage(self.folder, "study", f"{name}.safetensors")
 
     @property
-    def name(self) -> str:
-        """Model and data: `minilm on python-docs`."""
-        return self.facts.name
-
-    @property
     def title(self) -> str:
         """Model and data, how many inputs of how many documents, and the seconds it took."""
         facts, data = self.facts, self.facts.data
@@ -131,16 +126,6 @@ class Study(ResultViews):
             f" them held out ({data.documents_held_out} of {data.documents} documents),"
             f" {facts.seconds} s"
         )
-
-    @property
-    def facts(self) -> Facts:
-        """What it is of, and how and when it was made."""
-        return Facts.from_record(self.stored)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was left out or is special about this study."""
-        return self.facts.notes
 
     @property
     def length(self) -> int:

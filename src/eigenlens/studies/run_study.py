@@ -5,24 +5,20 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from ..captures.borrowed import evaluation_mode
-from ..captures.precision import in_double, stays_double
 from ..data.inputs import Inputs, Request, prepare
-from ..data.needs import check_asked
 from ..data.token_text import id_texts
 from ..models.catalogue import DEFAULT_MODEL
-from ..models.load import Model, load
+from ..models.load import Model
 from ..names import split_names
-from ..passes.data_names import Data, data_names
-from ..passes.facts import made_now
-from ..passes.model_ref import ModelRef
+from ..passes.data_names import Data
+from ..passes.facts import Facts
+from ..passes.use_model import use_model
 from ..run.engine import Engine, choose_engine, use_engine
 from ..run.files import disk_errors
 from ..run.memory import free_bytes
@@ -157,22 +153,17 @@ def study(
     folder = StudyFolder(Path(keep.name if keep else output_dir), resume, overwrite)  # type: ignore[arg-type]
     engine = choose_engine(engine)
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eigenlens-data-")))
         stack.enter_context(folder.reserved())
 
         # request
-        check_asked(model, data)
-        loaded = load(model, device=device, tokenizer=tokenizer)
-        stack.enter_context(evaluation_mode(loaded.module, device))
-        if engine.remote:
-            ModelRef.of(loaded).check_reachable()
-        with disk_errors(scratch):
-            names = data_names(data, loaded, scratch)
-        if float64:
-            loaded = replace(loaded, module=in_double(loaded.module))
-            stack.enter_context(stays_double())
+        used = stack.enter_context(
+            use_model(
+                model, data, device=device, tokenizer=tokenizer, engine=engine, float64=float64
+            )
+        )
+        loaded = stack.enter_context(used.ref.running())
         asked = Options(
-            Request(names, max_length, max_inputs, held_out, seed, padding),
+            Request(used.names, max_length, max_inputs, held_out, seed, padding),
             tuple(split_names(only)),
             of,
             before_rope,
@@ -187,7 +178,8 @@ def study(
         )
 
         # inputs
-        inputs = folder.inputs(loaded, asked, identity_of(loaded, asked, engine.threads), scratch)
+        identity = identity_of(loaded, asked, engine.threads)
+        inputs = folder.inputs(loaded, asked, identity, used.scratch)
 
         # survey: one input through the model
         surveyed = survey(loaded, inputs, asked)
@@ -207,8 +199,7 @@ def study(
             inputs = prepare(loaded, asked.request, folder.unfinished, resume=True)
         with disk_errors(folder.unfinished):
             print_line(memory.sentence(room))
-            model_ref = ModelRef.of(loaded, device, float64)
-            job = Pass(model_ref, surveyed.options, surveyed.sites, surveyed.depth, engine.threads)
+            job = Pass(used.ref, surveyed.options, surveyed.sites, surveyed.depth, engine.threads)
             recording = run_stages(
                 job, inputs, surveyed.matrix, engine, folder.unfinished, progress
             )
@@ -226,12 +217,18 @@ def _facts(
     """What `study.json` says of the study, besides the files that hold its numbers."""
     failed, got = recording.failed, len(inputs.buckets)
     asked = surveyed.options.request.max_inputs
+    facts = Facts.now(
+        model.facts,
+        inputs.facts,
+        length=inputs.length,
+        inputs=got - sum(failure["inputs"] for failure in failed),
+        notes=[*surveyed.notes, *_notes(model, got, asked, recording)],
+        seconds=recording.seconds,
+    )
     return {
-        **made_now(model, recording.seconds),
-        "data": inputs.facts,
-        "length": inputs.length,
+        **facts.record("model", "versions", "seconds", "created", "data", "length"),
         "precision": precision_of(model.module),
-        "inputs": got - sum(failure["inputs"] for failure in failed),
+        **facts.record("inputs"),
         "options": {
             **surveyed.options.record(),
             "matrices_by": surveyed.matrix,
@@ -240,7 +237,7 @@ def _facts(
         },
         "sites": {str(site): info.record() for site, info in surveyed.sites.items()},
         "diagnostics": _diagnosed(recording.diagnostics, model),
-        "notes": [*surveyed.notes, *_notes(model, got, asked, recording)],
+        **facts.record("notes"),
         "partial": failed,
     }
 

@@ -33,7 +33,7 @@ def test_the_score_is_the_cosine_of_two_embeddings(mini, found):
     assert found.special == [i in (101, 102) for i in ids]
     assert found.methods == list(METHODS)
     assert all(len(scores) == len(ids) for scores in found.scores.values())
-    assert found.facts.model.fingerprint == mini.facts["fingerprint"]
+    assert found.facts.model.fingerprint == mini.facts.fingerprint
 
 
 def test_tokens_are_really_taken_away(mini, found):

@@ -6,8 +6,10 @@ import torch
 
 import eigenlens as el
 from eigenlens.captures import Head
+from eigenlens.data.facts import DataFacts
 from eigenlens.data.inputs import Inputs
 from eigenlens.data.split import FIT
+from eigenlens.models.facts import ModelFacts
 from eigenlens.models.load import Model
 from eigenlens.plans.held_out import HeldOut
 from plans.examples.by_model import check_patterns, eager_of, held_out_ids, matched, words
@@ -49,8 +51,9 @@ def test_the_inputs_are_of_different_documents_where_possible(documents, number,
         np.array(documents),
         8,
         lambda rows: {"rows": torch.from_numpy(rows)},
+        DataFacts("none"),
     )
-    held = HeldOut(Model("none", torch.nn.Identity(), "module"), inputs, [0, 1], 1, [])
+    held = HeldOut(Model(ModelFacts("none"), torch.nn.Identity()), inputs, [0, 1], 1, [])
     assert held.apart(number, 3)["rows"].tolist() == expected
 
 

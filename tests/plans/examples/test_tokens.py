@@ -18,6 +18,7 @@ from transformers import (
 
 import eigenlens as el
 from eigenlens.data.token_text import token_texts
+from eigenlens.models.facts import ModelFacts
 from eigenlens.models.load import Model
 from plans.examples.by_model import check_patterns, eager_of, matched
 from tiny import VOCABULARY, of_catalogue, small_llama, tiny_bert, tiny_llama
@@ -221,5 +222,5 @@ class Odd:
     ],
 )
 def test_what_tokens_are_called(batch, stack, length, expected):
-    model = Model("odd", torch.nn.Identity(), "encoder", tokenizer=Odd())
+    model = Model(ModelFacts("odd", "encoder"), torch.nn.Identity(), Odd())
     assert token_texts(model, batch, stack, length) == [expected]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -127,8 +128,8 @@ def probe_of(model: Model, learn: Labelled, names: Sequence[str], pool: Pool) ->
         probe.readout.weight.copy_(W.T)
         probe.readout.bias.copy_(b)
     made = load(probe, device=None, tokenizer=model.tokenizer)
-    made.name, made.processor = f"{model.name} + probe", model.processor
-    return made
+    facts = replace(made.facts, name=f"{model.name} + probe")
+    return replace(made, facts=facts, processor=model.processor)
 
 
 @torch.no_grad()

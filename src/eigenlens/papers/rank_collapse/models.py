@@ -24,13 +24,13 @@ from ...collapses.bounds_model import bound_rows, model_bounds
 from ...collapses.contraction import contraction_order
 from ...collapses.sampling import residuals_by_length
 from ...data import datasets
-from ...data.inputs import Request, prepare
 from ...errors import EigenlensError
 from ...models.load import Model, load
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ...run.run_all import Refused
 from ...stats.geometry import relative_residual
+from ..inputs import token_ids
 
 if TYPE_CHECKING:
     from . import Scale
@@ -63,13 +63,7 @@ def texts(scale: Scale, seed: int) -> torch.Tensor:
 
 @lru_cache(maxsize=2)  # every start reads the same texts
 def _texts(text: str, length: int, number: int, seed: int) -> torch.Tensor:
-    reader = load("minilm")
-    with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
-        inputs = prepare(reader, Request((text,), length, max(number, 3), 0.2, seed), Path(scratch))
-        ids = [
-            batch["input_ids"] for group in inputs.groups for _, batch in inputs.batches(group, 64)
-        ]
-    return torch.cat(ids)[:number]
+    return token_ids(load("minilm"), text, length, number, seed)
 
 
 @torch.no_grad()

@@ -1,0 +1,50 @@
+"""What data is: its name, its size, and how its documents were split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..display import few_names
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """Data by its name, and how its documents were split; a record may know the name alone."""
+
+    name: str
+    documents: int | None = None
+    documents_held_out: int | None = None
+    inputs_fit: int | None = None
+    inputs_held_out: int | None = None
+    padded: bool | None = None
+    tokens: int | None = None
+    """Of text: all that are no padding."""
+    image_size: int | None = None
+    """Of pictures: pixels per side."""
+    sampling_rate: int | None = None
+    """Of sound: samples per second."""
+    fingerprint: str | None = None
+    is_input: bool = False
+    """The name is the one input itself, such as the text of an explanation."""
+
+    @classmethod
+    def from_record(cls, record: str | Mapping[str, Any], is_input: bool = False) -> DataFacts:
+        """From JSON, where data may be its name alone."""
+        if isinstance(record, str):
+            return cls(record, is_input=is_input)
+        return cls(**{each.name: record[each.name] for each in fields(cls) if each.name in record})
+
+    def record(self) -> str | dict[str, Any]:
+        """As JSON keeps it: what is known, or the one input itself."""
+        if self.is_input:
+            return self.name
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        del found["is_input"]
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def few_names(self) -> str:
+        """The name as a title has it: names of files, or how many there are."""
+        return self.name if self.is_input else few_names(self.name)

@@ -1,0 +1,180 @@
+"""A plan as a change of a model: what it is measured on, and what it changes."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from ..captures import AttentionCall, Site
+from ..data.arrays import ArrayName
+from ..data.inputs import Inputs, Request, prepare
+from ..errors import EigenlensError
+from ..estimators.measures import Errors, Truth
+from ..models.load import Model
+from ..passes.use_model import UsedModel
+from .block_plans import block_errors
+from .evaluation import BLOCK_MEASURES, MEASURES, Evaluation
+from .held_out import HeldOut, is_own_array, names_of
+from .paired import PairedEvaluation, head_rows, means
+from .result import Plan
+
+
+@dataclass(frozen=True)
+class PlanChange:
+    """A plan as what is done to a model."""
+
+    plan: Plan
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlanChange:
+        """Without the plan's examples, which only a report needs."""
+        return cls(Plan(plan.stored, plan.choices, plan.parts, plan.blocks))
+
+    def compare(self, call: AttentionCall) -> dict[str, Tensor]:
+        if self.plan.blocks is not None:
+            return block_errors(call, self.plan.blocks)
+        errors = Errors()
+        errors.add(Truth(call), self.plan.scores(call))
+        return errors.sums
+
+    def applied(self, model: Model) -> AbstractContextManager[None]:
+        return self.plan.applied(model)
+
+    def inputs(
+        self, used: UsedModel, max_inputs: int, max_length: int | None, padding: bool
+    ) -> tuple[HeldOut, list[str]]:
+        """What the study held out and the plan was not chosen on, or other data."""
+        plan, stored = self.plan, self.plan.request
+        model, scratch = plan.check(used.model), used.scratch
+        of_tokens = model.kind not in {"vision", "audio"}
+        bound = plan.blocks is None and of_tokens
+        if max_length is not None and bound and max_length > plan.length:
+            raise EigenlensError(
+                f"the plan is for inputs of up to {plan.length} tokens and {max_length} are asked"
+                " for; make a plan of that length"
+            )
+        names = names_of(stored, used.data, model, scratch)
+        heads = max(
+            (sum(len(part.heads) for part in parts) for parts in plan.parts.values()), default=1
+        )
+        length = stored.max_length if max_length is None else max_length
+        request = replace(stored, data=names)
+        own = list(names) == list(stored.data)
+        if isinstance(names[0], ArrayName):  # of one shape, and so of one name, there are many
+            own = is_own_array(request, stored, plan.facts.data.fingerprint, model, scratch)
+        if own and length == stored.max_length and padding == stored.padding:
+            inputs = prepare(model, request, scratch)
+            groups, notes = _not_seen(plan, inputs)
+            return HeldOut(model, inputs, groups, heads, list(names)), notes
+        if length is None and of_tokens:
+            length = plan.length
+        other = Request(names, length, max_inputs, 0.5, stored.seed, padding)
+        inputs = prepare(model, other, scratch, fitted=False)
+        _check_other(plan, inputs)
+        notes = []
+        if own:
+            notes.append(
+                "the study was made from this text: at another length or padding its documents are"
+                " among these inputs"
+            )
+        elif list(names) == plan.stored.get("chosen_on") and not isinstance(names[0], ArrayName):
+            notes.append("the plan was chosen on this text: its inputs are among these")
+        return HeldOut(model, inputs, inputs.groups, heads, list(names)), notes
+
+    def evaluate(self, paired: PairedEvaluation) -> Evaluation:
+        """Errors of scores and patterns; of block-adaptive attention those of its outputs."""
+        plan = self.plan
+        if plan.blocks is None:
+            sums, used = paired.calls("patterns")
+            errors = {site: Errors(x) for site, x in sums.items()}
+            heads = [
+                row
+                for site, x in errors.items()
+                for row in head_rows(site, {name: getattr(x, name) for name in MEASURES})
+            ]
+            local = means(heads, MEASURES)
+            inputs = paired.held.inputs
+            if inputs.length == plan.length and not inputs.facts.padded:
+                local += _multiply_adds(plan, errors)
+        else:
+            outputs, used = paired.calls("outputs")
+            heads = _block_heads(plan, outputs)
+            local = means(heads, BLOCK_MEASURES)
+        change = {
+            "target": plan.target,
+            "model": plan.stored["model"],
+            "study": plan.stored["study"]["name"],
+            "work": plan.work,
+        }
+        return paired.evaluation(local, heads, used, change)
+
+
+def _not_seen(plan: Plan, inputs: Inputs) -> tuple[list[int], list[str]]:
+    """The held-out groups of its study that the plan was not chosen on, or all, with a note."""
+    chosen_elsewhere = plan.stored.get("chosen_on") not in (None, list(plan.request.data))
+    seen = [] if chosen_elsewhere else plan.stored["groups"]
+    not_seen = [group for group in inputs.groups[1:] if group not in seen]
+    if not_seen:
+        return not_seen, []
+    return inputs.groups[1:], [
+        "there is one group of held-out documents only: the plan was chosen on these inputs"
+    ]
+
+
+def _check_other(plan: Plan, inputs: Inputs) -> None:
+    mine = plan.facts.data.fingerprint
+    if mine and inputs.facts.fingerprint == mine:
+        raise EigenlensError("these are the inputs the study was made from; evaluate on other data")
+
+
+def _block_heads(plan: Plan, outputs: dict[Site, dict[str, Tensor]]) -> list[dict[str, Any]]:
+    rows = []
+    for choice in plan.choices:
+        sums = outputs[choice.at.site]
+        squared, squares, work, number = (
+            float(sums[name][choice.head]) for name in ("squared", "squares", "work", "inputs")
+        )
+        rows.append(
+            {
+                "stack": choice.stack,
+                "layer": choice.layer,
+                "head": choice.head,
+                "output_error": (squared / max(squares, 1e-30)) ** 0.5,
+                "work": work / number,
+                "work_planned": choice.work,
+            }
+        )
+    return rows
+
+
+def _multiply_adds(plan: Plan, errors: dict[Site, Errors]) -> list[dict[str, Any]]:
+    """Millions for the scores of one input, all heads.
+
+    Pairs alone, and with the projections of queries and keys.
+    """
+    exact = pairs = tokens = 0.0
+    for site, parts in plan.parts.items():
+        if site not in errors:
+            continue
+        shape = plan.stored["shapes"][str(site)]
+        n, d = shape["keys"], shape["head_dimension"]
+        whole = shape["pairs"] * d
+        for part in parts:
+            exact += whole * len(part.heads)
+            pairs += whole * float(errors[site].work[list(part.heads)].sum())
+            tokens += part.estimator.cost(n, d).per_token * len(part.heads)
+    return [
+        {
+            "measure": "million multiply-adds for pairs",
+            "plain": exact / 1e6,
+            "planned": pairs / 1e6,
+        },
+        {
+            "measure": "the same with projections",
+            "plain": exact / 1e6,
+            "planned": (pairs + tokens) / 1e6,
+        },
+    ]

@@ -1,0 +1,70 @@
+"""A result that is made of tables: what a bench and a reproduction have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..errors import EigenlensError
+from .result import ResultViews, Rows, TitledTable, without_columns
+from .result_folder import write_result
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablesResult(ResultViews):
+    """`tables` of rows by name, the main one first; `shown` are those to print.
+
+    A kind of result has its own fields before these, and says how its file is called.
+    """
+
+    kind: ClassVar[str]
+    """`bench`, and so `bench.json`."""
+    left_out: ClassVar[Collection[str]]
+    """Columns that are in the record and would crowd a printed table."""
+
+    tables: Mapping[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    shown: Sequence[Sequence[str]] = ()
+    """Title and name of each table to print."""
+
+    def table(self: Any, name: str) -> Rows:
+        """The rows of a table."""
+        if name not in self.tables:
+            raise EigenlensError(
+                f"no table {name!r} of the {self.kind} {self.name}; there are"
+                f" {', '.join(self.tables)}"
+            )
+        return list(self.tables[name])
+
+    def tables_record(self) -> dict[str, Any]:
+        """The tables and what belongs to them, as plain data."""
+        return {
+            "tables": {name: list(rows) for name, rows in self.tables.items()},
+            "notes": list(self.notes),
+            "settings": dict(self.settings),
+            "shown": [list(pair) for pair in self.shown],
+        }
+
+    @staticmethod
+    def tables_of(record: Mapping[str, Any]) -> dict[str, Any]:
+        """The same as fields, from plain data."""
+        return {
+            "tables": record["tables"],
+            "notes": tuple(record["notes"]),
+            "settings": record["settings"],
+            "shown": record["shown"],
+        }
+
+    def save(self: Any, folder: str | Path) -> Path:
+        """Write the record as `bench.json`, `reproduction.json`, … into a folder."""
+        return write_result(folder, self.kind, self.record())
+
+    def printed(self) -> list[TitledTable]:
+        """The tables that a terminal prints, without the columns that would crowd them."""
+        return [
+            TitledTable(title, without_columns(self.table(name), self.left_out))
+            for title, name in self.shown
+        ]
