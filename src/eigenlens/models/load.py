@@ -49,7 +49,7 @@ class Model:
 
     @property
     def kind(self) -> Kind:
-        """What it reads and how: `"encoder"`, `"decoder"`, `"vision"`, …"""
+        """What it reads and how, such as `"encoder"`, `"decoder"` or `"vision"`."""
         return self.facts.kind or "module"
 
     @property
