@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import nn
 
-from ..data.inputs import Inputs, Request, prepare
-from ..data.token_text import id_texts
+from ..data.inputs import Request, prepare
 from ..models.catalogue import DEFAULT_MODEL
 from ..models.load import Model
 from ..names import split_names
 from ..passes.data_names import Data
-from ..passes.facts import Facts
 from ..passes.use_model import use_model
 from ..run.engine import Engine, choose_engine, use_engine
 from ..run.files import disk_errors
 from ..run.memory import free_bytes
 from ..run.progress import Progress, print_line, silent
-from ..run.run_all import describe_failures
-from ..spectra.sentences import bound_levels
-from ..stats.rounding import precision_of
-from .diagnostic_runner import DiagnosticRunner
 from .folder import StudyFolder, identity_of
 from .memory import study_memory
 from .options import STATISTICS, Options
-from .recorder import Recording, run_stages
+from .recorder import run_stages
 from .result import Study
 from .study_pass import Pass
-from .survey import Survey, survey
-from .writing import write_study
+from .survey import survey
+from .write_study import write_study
 
 
 def study(
@@ -205,73 +198,6 @@ def study(
             )
 
             # write
-            facts = _facts(loaded, inputs, surveyed, recording, engine.threads)
-            write_study(folder.path, facts, recording)
+            write_study(folder.path, loaded, inputs, surveyed, recording, engine.threads)
         folder.finish()
     return Study.open(folder.path, keep)
-
-
-def _facts(
-    model: Model, inputs: Inputs, surveyed: Survey, recording: Recording, threads: int
-) -> dict[str, Any]:
-    """What `study.json` says of the study, besides the files that hold its numbers."""
-    failed, got = recording.failed, len(inputs.buckets)
-    asked = surveyed.options.request.max_inputs
-    facts = Facts.now(
-        model.facts,
-        inputs.facts,
-        length=inputs.length,
-        inputs=got - sum(failure["inputs"] for failure in failed),
-        notes=[*surveyed.notes, *_notes(model, got, asked, recording)],
-        seconds=recording.seconds,
-    )
-    return {
-        **facts.record("model", "versions", "seconds", "created", "data", "length"),
-        "precision": precision_of(model.module),
-        **facts.record("inputs"),
-        "options": {
-            **surveyed.options.record(),
-            "matrices_by": surveyed.matrix,
-            "depth_by": surveyed.depth.record() if surveyed.depth else None,
-            "threads": threads,
-        },
-        "sites": {str(site): info.record() for site, info in surveyed.sites.items()},
-        "diagnostics": _diagnosed(recording.diagnostics, model),
-        **facts.record("notes"),
-        "partial": failed,
-    }
-
-
-def _notes(model: Model, got: int, asked: int, recording: Recording) -> Iterator[str]:
-    """What a reader of the numbers should know, besides what the survey left out."""
-    if got < asked:
-        yield f"the data gave {got:,} inputs, fewer than {asked:,}"
-    if recording.depth is not None and not recording.depth.sums:
-        yield (
-            f"the blocks of {model.name} pass on no tokens (B, T, C), so there are no metrics along"
-            " depth"
-        )
-    if bounds := bound_levels(recording.spectra):
-        yield (
-            f"the spectra of whole matrices of {bounds} are lower bounds: the true eigenvalues, and"
-            " shares of variance in the sample, are at least these, and fewer dimensions may do"
-        )
-    if recording.failed:
-        yield describe_failures("the study", recording.failed)
-
-
-def _diagnosed(runner: DiagnosticRunner | None, model: Model) -> dict[str, Any]:
-    """What the findings need besides their numbers.
-
-    Why some do not apply, and the texts of the tokens they name.
-    """
-    if runner is None:
-        return {}
-    numbers = {n for diagnostic in runner.diagnostics.values() for n in diagnostic.token_ids()}
-    listed = sorted(numbers)
-    texts = id_texts(model.tokenizer, torch.tensor([listed]))[0] if listed else []
-    return {
-        "every": runner.every,
-        "notes": runner.notes,
-        "tokens": {str(number): text for number, text in zip(listed, texts)},
-    }

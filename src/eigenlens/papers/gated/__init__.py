@@ -89,7 +89,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for gate in scale.gates
     }
     runs = parts.each(makes, progress, "training")
-    rows = [{**run["end"], "uniform_share": uniform_share(scale.length)} for run in runs]
+    rows = [{**run["end"], "even": uniform_share(scale.length)} for run in runs]
     return {
         "runs": rows,
         "gates": by_gate(rows),

@@ -60,9 +60,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         f"stages-{start}": partial(stages, scale.fewer, start, scale.shrink) for start in starts[:3]
     }
     apart["readings"] = partial(readings, scale.fewer, seed, OLDEST)
-    apart["other_parent_rows"] = partial(
-        other_parent_rows, scale.fewer, seed, OLDEST // scale.shrink
-    )
+    apart["others"] = partial(other_parent_rows, scale.fewer, seed, OLDEST // scale.shrink)
     *staged, read, sets = parts.each(
         apart, progress, "stage after stage, other readings, other parents"
     )
@@ -91,8 +89,8 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         "epochs": [{"seed": run["seed"], **row} for run in runs for row in run["rows"]],
         "readings": read,
         "stages": [row for one in staged for row in one],
-        "other_parent_rows": sets,
-        "handmade_scores": handmade_scores(),
+        "others": sets,
+        "exact": handmade_scores(),
         "models": [_summary(name, one) for name, one in found.items()],
         "order": [row for name, one in found.items() for row in _order(name, one)],
         "ablation": [row for one in found.values() for row in one["ablation"]],
@@ -146,8 +144,8 @@ SHOWN = (
     ("When each number is half way, by seed", "runs"),
     ("What the text leaves open", "readings"),
     ("Stage after stage", "stages"),
-    ("Other true parents", "other_parent_rows"),
-    ("The detector on heads made by hand", "handmade_scores"),
+    ("Other true parents", "others"),
+    ("The detector on heads made by hand", "exact"),
     ("Heads of loaded models", "models"),
     ("Which come first", "order"),
     ("Induction without previous-token heads", "ablation"),
