@@ -3,6 +3,7 @@
 No hub, one thread a worker, patience with a cluster, the same random numbers.
 """
 
+import contextlib
 import os
 import sys
 from types import SimpleNamespace
@@ -10,6 +11,8 @@ from types import SimpleNamespace
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+# of the workers that tests start and kill each would load torch and transformers anew; see below
+os.environ["DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD"] = "forkserver"
 
 import pytest
 import torch
@@ -25,6 +28,19 @@ clusters.PATIENCE = 600  # seconds: on a loaded machine a worker takes long to s
 
 if os.environ.get("EIGENLENS_TEST_FAST"):  # set by `make test-fast`
     os.environ |= kinds.only_the_default_model()
+
+
+def pytest_configure():
+    """Workers that tests start are copies of a process that has the libraries loaded.
+
+    Those of the fixture `cluster` start as they do for users.
+    """
+    if os.environ.get("EIGENLENS_TEST_FAST"):
+        return
+    from distributed.utils import get_mp_context
+
+    loaded = ("distributed.nanny", "eigenlens.papers", "transformers.modeling_utils")
+    get_mp_context().set_forkserver_preload(list(loaded))
 
 
 def pytest_collection_modifyitems(items):
@@ -90,10 +106,15 @@ def planned(tmp_path_factory, bert, long_text):
 @pytest.fixture(scope="session")
 def cluster():
     """Two workers, not in force: without a word of them, this process works."""
+    import dask
+
     from eigenlens import Dask
 
     engine = Dask(workers=2)
-    with engine.running():
+    with dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}):
+        stack = contextlib.ExitStack()
+        stack.enter_context(engine.running())
+    with stack:
         yield engine
 
 
