@@ -23,7 +23,7 @@ LEAST = 0.45
 Measured .5 to .95, and less only where a study is small beside its program.
 """
 
-GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "1048576", "MALLOC_TRIM_THRESHOLD_": "1048576"}
+GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 """What is freed goes back to the system at once.
 
 Otherwise the allocator keeps more or less of it, by chance: the same study then peaks at .6 to 1.8
