@@ -30,7 +30,7 @@ Otherwise the allocator keeps more or less of it, by chance: the same study then
 of the formula.
 """
 
-WIDE = {"layers": 6, "heads": 8, "length": 192, "inputs": 15}
+WIDE = {"layers": 3, "heads": 8, "length": 192, "inputs": 15}
 NARROW = {"layers": 3, "heads": 8, "length": 96, "rank": 32}
 CASES = {
     "rows without a mask": {"causal": False, "only": ["rows", "moments"], **WIDE},

@@ -55,7 +55,7 @@ def check_output_dir(output_dir: str | Path | None, overwrite: bool, kind: str) 
 
 
 def write_result(folder: str | Path, kind: str, content: dict[str, Any]) -> Path:
-    """Write a result's JSON file, `study.json`, `plan.json`, …, into a folder, and return that."""
+    """Write a result's JSON file, such as `plan.json`, into a folder, and return the folder."""
     folder = made_folder(folder)
     write_json(folder / f"{kind}.json", content)
     return folder

@@ -243,9 +243,7 @@ class Comparison(ResultViews):
                 for i, entry in enumerate(record["overlaps"])
             )
             found = cls(studies, record["centring"], pairs, record["changes"])
-            _ = (
-                found.sentence
-            )  # what the first use of a comparison that is not complete would raise
+            found.sentence.strip()  # raises where the comparison is not complete
         return found
 
     def __repr__(self) -> str:

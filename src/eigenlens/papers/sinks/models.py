@@ -174,8 +174,8 @@ def first_tokens(
 
     At position 0 the tokens are a sample of the vocabulary, elsewhere those of a text.
 
-    Nothing comes before the first token of a decoder, so each is run alone; its median is
-    that of the same layer on texts (L,).
+    Nothing comes before the first token of a decoder, so each is run alone, and compared with
+    the median of the same layer on texts (L,).
     """
     V = int(studied.model.config.vocab_size)
     sample = torch.randperm(V, generator=torch.Generator().manual_seed(seed))[:number]
