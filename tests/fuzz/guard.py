@@ -4,6 +4,7 @@ Write elsewhere, start programs, run code, take the machine's memory.
 """
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -108,8 +109,10 @@ sys.addaudithook(_hook)
 
 @contextlib.contextmanager
 def watched(root: Path) -> Iterator[None]:
-    """Raise `Broken` where the block writes outside of `root`, runs foreign code, or takes memory
-    or time without end.
+    """Raise `Broken` where the block writes outside of `root`, or runs foreign code.
+
+    Or where it takes memory or time without end. What other tests left behind is not collected
+    meanwhile: a study that is gone removes its temporary folder.
     """
 
     def endless(*_: object) -> None:
@@ -123,6 +126,8 @@ def watched(root: Path) -> Iterator[None]:
     tempfile.tempdir = str(root)  # where programs put what they throw away
     earlier = signal.signal(signal.SIGVTALRM, endless)
     signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
+    collecting = gc.isenabled()
+    gc.disable()
     _Watch.found, _Watch.thread, _Watch.root = None, threading.get_ident(), os.path.abspath(root)
     try:
         yield
@@ -130,6 +135,8 @@ def watched(root: Path) -> Iterator[None]:
         raise Broken(f"a case ran out of memory: {error}") from error
     finally:
         _Watch.root, tempfile.tempdir = None, temporary
+        if collecting:
+            gc.enable()
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, earlier)
     if _Watch.found is not None:
