@@ -1,5 +1,9 @@
 """What progress says of rate and time left."""
 
+import io
+import sys
+import time
+
 import pytest
 
 from eigenlens.run.progress import Rate, progress_bar
@@ -27,13 +31,24 @@ def test_a_run_that_goes_on_counts_only_what_it_did_itself():
     assert rate.words("fit inputs", 500, 1000) == "10 per second, 0:50 left"
 
 
-def test_without_a_terminal_every_tenth_is_a_line(capsys):
-    with progress_bar() as report:
-        for done in range(101):
-            report("fit inputs", done, 100)
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert (
-        len(lines) == 11
-        and lines[0] == "fit inputs: 0 of 100"
-        and lines[5].startswith("fit inputs: 50 of 100 (")
-    )
+def test_without_a_terminal_every_stage_is_one_line(capsys):
+    with progress_bar() as progress:
+        for what in ("reading 100 texts", "computing eigenvalues"):
+            for done in range(101):
+                progress(what, done, 100)
+    assert capsys.readouterr().err.splitlines() == ["reading 100 texts", "computing eigenvalues"]
+
+
+def test_in_a_terminal_one_line_moves(monkeypatch):
+    screen = io.StringIO()
+    screen.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with progress_bar() as progress:
+        for done in range(0, 301, 100):
+            progress("reading 300 texts", done, 300)
+            time.sleep(0.15)
+    frames = screen.getvalue()
+    assert "reading 300 texts" in frames and "200/300" in frames and "per second" in frames
+    assert frames.count("\n") <= 1, "the line moves, and others do not pile up"

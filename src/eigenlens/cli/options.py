@@ -75,6 +75,14 @@ def example(*lines: str) -> str:
     return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
 
 
+Full = Annotated[
+    bool,
+    typer.Option(
+        "--full",
+        help="Print all tables and columns, however long and wide (default: the main ones).",
+        rich_help_panel=RESULT,
+    ),
+]
 ModelName = Annotated[
     str,
     typer.Argument(help="A name of the catalogue (see: eigenlens models), a folder, or a hub id."),

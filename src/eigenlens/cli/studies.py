@@ -1,4 +1,4 @@
-"""Commands that look: demo, models, study, show, compare."""
+"""Commands that look at attention: study, show, compare."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from .options import (
     Device,
     EngineName,
     Float64,
+    Full,
     Json,
     MaxLength,
     ModelName,
@@ -38,136 +39,8 @@ from .options import (
     inputs_option,
 )
 from .output_folder import choose_output_dir
-from .terminal import print_table
 
 MaxInputs = Annotated[int, inputs_option(3, ", fit and held out together")]
-
-
-@app.command(cls=Command, epilog=example("eigenlens demo -o first-look"))
-def demo(
-    output_dir: Annotated[Path | None, folder_option("demo", "A folder for all of it")] = None,
-    max_inputs: MaxInputs = 300,
-    overwrite: Overwrite = False,
-    as_json: Json = False,
-) -> None:
-    """Study, plan, evaluate and report the default model.
-
-    Studies the default model on the default text, plans a quarter of the work of its scores,
-    measures that plan, and shows it all on one page.
-    """
-    from ..collapses import collapse as ablate
-    from ..plans import evaluate as measure
-    from ..plans import plan as make
-    from ..reports import report as write
-    from ..run.charts import save_charts
-    from ..run.progress import progress_bar
-    from ..studies import study as look
-    from ..studies.plots import draw
-
-    output_dir = choose_output_dir(output_dir, "demo", ["report.html"], overwrite=overwrite)
-    with progress_bar() as progress:
-        made = look(
-            "minilm",
-            None,
-            output_dir / "study",
-            max_inputs=max_inputs,
-            overwrite=overwrite,
-            progress=progress,
-        )
-        planned = make(
-            made,
-            budget=0.25,
-            output_dir=output_dir / "plan",
-            overwrite=overwrite,
-            progress=progress,
-        )
-        found = measure(
-            "minilm",
-            plan=planned,
-            output_dir=output_dir / "evaluation",
-            overwrite=overwrite,
-            progress=progress,
-        )
-        run = ablate(
-            "minilm",
-            None,
-            output_dir / "collapse",
-            max_inputs=8,
-            paths=4,
-            overwrite=overwrite,
-            progress=progress,
-        )
-        page = write(
-            made, planned, found, run, output=output_dir / "report.html", progress=progress
-        )
-    pictures = [
-        *draw(made, output_dir / "pictures"),
-        *save_charts({"budgets": planned.plot()}, output_dir / "pictures"),
-    ]
-    if as_json:
-        more = {
-            "plan": planned.record(),
-            "evaluation": found.record(),
-            "collapse": run.record(),
-            "report": str(page),
-        }
-        print(json.dumps({**made.record(), **more, "pictures": [str(path) for path in pictures]}))
-        return
-    for result in (made, planned, found, run):
-        terminal.show(result)
-        print()
-    print(
-        f"All of it is in {output_dir}, {len(pictures)} pictures are in {output_dir / 'pictures'}."
-    )
-    print(f"Look at the page: {page}")
-
-
-@app.command(cls=Command, epilog=example("eigenlens models"))
-def models(as_json: Json = False) -> None:
-    """List the models and data sets of the catalogue.
-
-    All have real weights and install from the package registries.
-    """
-    from ..data.datasets import DATASETS
-    from ..models.catalogue import MODELS, is_converted
-
-    listed = [
-        {
-            "name": entry.name,
-            "kind": entry.kind,
-            "layers": entry.layers,
-            "heads": entry.heads,
-            "kv_heads": entry.kv_heads,
-            "width": entry.width,
-            "package": f"{entry.source.name}=={entry.source.version} ({entry.source.registry})",
-            "megabytes": entry.megabytes,
-            "licence": entry.licence,
-            "here": is_converted(entry.name),
-            "note": entry.note,
-        }
-        for entry in MODELS.values()
-    ]
-    data = [
-        {"name": d.name, "kind": d.kind, "megabytes": d.megabytes, "note": d.note}
-        for d in DATASETS.values()
-    ]
-    if as_json:
-        print(json.dumps({"models": listed, "data": data}))
-        return
-    rows = [
-        {
-            "name": m["name"],
-            "kind": m["kind"],
-            "layers × heads × width": f"{m['layers']} × {m['heads']} × {m['width']}",
-            "installs from": m["package"],
-            "MB": m["megabytes"],
-            "here": "yes" if m["here"] else "no",
-            "what": m["note"],
-        }
-        for m in listed
-    ]
-    print_table("Models", rows)
-    print_table("Data", data)
 
 
 @app.command(
@@ -344,6 +217,7 @@ def show(
             rich_help_panel=RESULT,
         ),
     ] = None,
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Print a result of any kind that is in a folder."""
@@ -354,7 +228,7 @@ def show(
     if as_json:
         print(json.dumps({**opened.record(), "pictures": [str(path) for path in drawn]}))
         return
-    terminal.show(opened)
+    terminal.show(opened, full, folder)
     if drawn:
         print(f"\n{len(drawn)} pictures are in {pictures}.")
 

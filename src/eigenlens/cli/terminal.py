@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..shell import command
+
 if TYPE_CHECKING:
-    from ..run.result import Result
-
-
-def show(result: Result) -> None:
-    """Print a result of any kind: title, notes, what it draws, tables, remarks, sentence."""
     from rich.console import Console
 
+    from ..run.result import Result, TitledTable
+
+WIDTH = 100
+"""Characters per line at most, unless everything is asked for."""
+
+
+def show(result: Result, full: bool = False, folder: Path | None = None) -> None:
+    """Print a result of any kind: title, notes, what it draws, tables, remarks, sentence.
+
+    `full` prints the long tables too, and every column; otherwise the last line says how to see
+    them in the `folder` of the result.
+    """
+    from ..captures import labelled
+
     tables = result.printed()  # first: of a damaged result nothing is shown
-    print(result.title)
+    console = _console()
+    print_text(result.title)
     for note in result.notes:
-        print(f"Note: {note}.")
-    console = Console()
+        print_text(f"Note: {note}.")
     plain = not console.is_terminal or console.no_color or console.color_system is None
     drawn = result.view(None if plain else console.width)
     for line in drawn:
@@ -24,41 +37,57 @@ def show(result: Result) -> None:
     if drawn:
         print()
     for table in tables:
-        print_table(table.title, table.rows)
-        if table.below:
-            print(f"{table.below}\n")
+        if full or not table.long:
+            print_table(table.title, labelled(table.rows if full else table.short()), full)
+            if table.below:
+                print_text(f"{table.below}\n")
     for line in result.remarks():
-        print(line)
-    print(result.sentence)
+        print_text(line)
+    print_text(result.sentence)
+    if folder is not None and not full and any(_is_cut(table) for table in tables):
+        print(f"\nAll tables and columns: {command('show', folder, '--full')}")
 
 
-def print_table(title: str, rows: list[dict[str, Any]]) -> None:
-    """Print rows under a title; layers and heads by their labels, such as `L3H4`."""
-    from rich.console import Console
+def print_text(text: str) -> None:
+    """Print a line; a terminal gets it broken between words."""
+    console = _console()
+    if console.is_terminal:
+        console.print(text, markup=False, highlight=False, emoji=False)
+    else:
+        print(text)
+
+
+def print_table(title: str, rows: Sequence[dict[str, Any]], full: bool = False) -> None:
+    """Print rows under a title, numbers to the right; at most `WIDTH` wide unless `full`."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from ..captures import labelled
-
-    rows = labelled(rows)
-    table = Table(show_edge=False, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name in rows[0] if rows else []:
-        table.add_column(
-            name.replace("_", " "),
-            justify=(
-                "left"
-                if isinstance(rows[0][name], str) and not rows[0][name][:1].isdigit()
-                else "right"
-            ),
-        )
+        words = isinstance(rows[0][name], str) and not rows[0][name][:1].isdigit()
+        table.add_column(name.replace("_", " "), justify="left" if words else "right")
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
+    console = _console(full)
     if title:  # a title of the table itself would be folded to its width
         console.print(title, style="bold", markup=False, highlight=False)
     console.print(table)
     console.print()
+
+
+def _is_cut(table: TitledTable) -> bool:
+    """Whether less of a table is printed than there is."""
+    return table.long or (bool(table.rows) and table.short()[0].keys() != table.rows[0].keys())
+
+
+def _console(full: bool = False) -> Console:
+    """Where results are printed: as wide as the terminal, and no wider than can be read."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        return Console(width=10 * WIDTH if full else WIDTH)
+    return console if full else Console(width=min(console.width, WIDTH))
 
 
 def _cell(value: Any) -> str:

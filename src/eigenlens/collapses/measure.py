@@ -29,6 +29,13 @@ from .passes import BoundPass, CurvePass, PathPass, StackBounds, StackPaths
 from .paths import By
 
 S = TypeVar("S")
+PHRASES = {
+    "full": "the full model",
+    "SAN": "pure attention (SAN)",
+    "SAN+MLP": "attention and MLPs (SAN+MLP)",
+    "SAN+skip": "attention with skips (SAN+skip)",
+}
+"""Variants as progress names them; the others are named by what is off."""
 TOKENS = 1024
 """In a shard: a run has few inputs, and looking at the tokens takes longer than the model."""
 
@@ -49,13 +56,18 @@ class CollapseRun:
 
     def _run(self, what: str, job: Job[S], shards: list[Shard]) -> MergedShards[S]:
         total = sum(shard.size for shard in shards)
-        return run_all(self.engine, job, shards, lambda done: self.progress(what, done, total))
+        stage = what.format(self.inputs.facts.count(total))
+        return run_all(self.engine, job, shards, lambda done: self.progress(stage, done, total))
 
     def curves(self, name: str, switches: Switches | None) -> dict[str, Any]:
         """Every metric along depth with some parts off; None leaves the model alone."""
         size = max(1, TOKENS // self.inputs.length)
         job = CurvePass(self.model_ref, self.engine.threads, switches, self.names, self.sinks)
-        merged = self._run(name, job, make_shards(self.inputs, all_of(self.inputs), size, size))
+        merged = self._run(
+            f"running {{}} through {PHRASES.get(name, f'the model {name}')}",
+            job,
+            make_shards(self.inputs, all_of(self.inputs), size, size),
+        )
         numbers = DepthMetrics.from_state(merged.state, sinks=self.sinks).result()
         return {"found": [asdict(number) for number in numbers], "failed": merged.failed}
 
@@ -69,7 +81,11 @@ class CollapseRun:
     def paths(self, number: int, by: By) -> dict[str, Any]:
         """Terms by path length, what heads add, and the residual of single paths, of each stack."""
         job = PathPass(self.model_ref, self.engine.threads, by)
-        merged = self._run("paths", job, singles(self.inputs, all_of(self.inputs)[:number]))
+        merged = self._run(
+            "splitting the output of {} into paths",
+            job,
+            singles(self.inputs, all_of(self.inputs)[:number]),
+        )
         stacks: dict[str, list[StackPaths]] = {}
         for one in (stack for stacks_ in merged.state for stack in stacks_):
             stacks.setdefault(one.stack, []).append(one)
@@ -78,7 +94,9 @@ class CollapseRun:
     def bounds(self, number: int) -> dict[str, Any]:
         """Bounds of every head, and composed over depth, of each stack."""
         job = BoundPass(self.model_ref, self.engine.threads)
-        merged = self._run("bounds", job, singles(self.inputs, all_of(self.inputs)[:number]))
+        merged = self._run(
+            "computing bounds on {}", job, singles(self.inputs, all_of(self.inputs)[:number])
+        )
         stacks: dict[str, list[StackBounds]] = {}
         for one in merged.state:
             stacks.setdefault(one.stack, []).append(one)

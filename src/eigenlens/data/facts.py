@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..display import few_names
+from ..display import few_names, numbered
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,11 @@ class DataFacts:
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         del found["is_input"]
         return {name: value for name, value in found.items() if value is not None}
+
+    def count(self, number: int) -> str:
+        """So many inputs in words: `300 texts`, `1 picture`, `12 recordings`."""
+        noun = "picture" if self.image_size else "recording" if self.sampling_rate else "text"
+        return numbered(number, noun)
 
     @property
     def few_names(self) -> str:

@@ -157,9 +157,10 @@ def explain(
     check_named([model])
     loaded = load(model, device=device, tokenizer=tokenizer)
     found: list[Explanation] = []
+    stage = f"explaining {numbered(len(texts), 'input')}"
     with evaluation_mode(loaded.module, device):
         for begin in range(0, max(len(texts), 1), TOGETHER):
-            progress("texts", begin, len(texts))
+            progress(stage, begin, len(texts))
             some = slice(begin, begin + TOGETHER)
             found += _explained(
                 loaded,
@@ -170,7 +171,7 @@ def explain(
                 deletion,
                 max_memory,
             )
-    progress("texts", len(texts), len(texts))
+    progress(stage, len(texts), len(texts))
     if folder is not None:
         _clear(folder)
         for number, one in enumerate(found, 1):

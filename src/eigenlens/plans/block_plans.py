@@ -119,7 +119,7 @@ def _curves(
                     causal=have.causal + more.causal,
                 )
             )
-            progress("thresholds", len(found), len(gradients))
+            progress("choosing a threshold per head", len(found), len(gradients))
 
         held.run_batch(batch, sink)
     return found

@@ -295,7 +295,7 @@ def take(
                         one.pattern_of(estimator.of_heads([at.head]).estimate(one).scores), n
                     )
             found[j] = _crop(one.pattern(), n), estimated
-            progress("examples", len(found), len(columns))
+            progress("reconstructing example patterns", len(found), len(columns))
 
     held.run_batch(batch, sink)
     columns = [j for j in columns if j in found]

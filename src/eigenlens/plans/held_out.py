@@ -94,18 +94,19 @@ class HeldOut:
         number: int,
         fit: bool = False,
         progress: Progress = silent,
-        what: str = "",
+        doing: str = "reading",
     ) -> int:
         """Show every attention call of the model on these inputs to `sink`.
 
-        Returns how many inputs there were.
+        Returns how many inputs there were; progress says what is `doing`.
         """
         batches, done = self.batches(number, fit), 0
         total = sum(map(self.size, batches))
+        stage = f"{doing} {self.inputs.facts.count(total)}"
         for batch in batches:
             self.run_batch(batch, sink)
             done += self.size(batch)
-            progress(what, done, total)
+            progress(stage, done, total)
         return done
 
     def run_batch(self, batch: Batch, sink: Callable[[AttentionCall], None]) -> None:

@@ -142,10 +142,18 @@ def plan(
         trials = Trials(statistics, names, budget, seed)
         if Cascade.name in names:
             work = Calibration(trials)
-            held.run(work.sink, CALIBRATION_INPUTS, fit=True, progress=progress, what="thresholds")
+            held.run(
+                work.sink,
+                CALIBRATION_INPUTS,
+                fit=True,
+                progress=progress,
+                doing="choosing thresholds on",
+            )
             trials.add_cascades(work)
         measured = Measured(trials)
-        number = held.run(measured.sink, max_inputs, progress=progress, what="candidates")
+        number = held.run(
+            measured.sink, max_inputs, progress=progress, doing="trying estimators on"
+        )
         chosen = _choose(measured, budget, error)
         made = _made(trials, measured, chosen, error)
         examples = take(trials, measured, chosen, held, opened.sites, number, progress)

@@ -41,11 +41,12 @@ class PairedEvaluation:
     progress: Progress
     notes: list[str] = field(default_factory=list)
 
-    def _run(self, what: str, job: Job[S]) -> tuple[S, int]:
+    def _run(self, what: str, doing: str, job: Job[S]) -> tuple[S, int]:
         """The state of all inputs, and how many of them are in it."""
         shards = self.held.shards(self.number)
         total = sum(shard.size for shard in shards)
-        merged = run_all(self.engine, job, shards, lambda done: self.progress(what, done, total))
+        stage = f"{doing} {self.held.inputs.facts.count(total)}"
+        merged = run_all(self.engine, job, shards, lambda done: self.progress(stage, done, total))
         if merged.failed:
             self.notes.append(describe_failures(f"what was found of {what}", merged.failed))
         return merged.state, total - sum(failure["inputs"] for failure in merged.failed)
@@ -53,7 +54,9 @@ class PairedEvaluation:
     def calls(self, what: str) -> tuple[dict[Site, dict[str, Tensor]], int]:
         """The sums of `Change.compare` over all calls, by site, and how many inputs are in them."""
         state, used = self._run(
-            what, CallComparison(self.model_ref, self.engine.threads, self.change)
+            what,
+            f"comparing {what} on",
+            CallComparison(self.model_ref, self.engine.threads, self.change),
         )
         return by_site(state), used
 
@@ -64,7 +67,9 @@ class PairedEvaluation:
         they are noisier.
         """
         found, _ = self._run(
-            "full passes", TimedPass(self.model_ref, self.engine.threads, self.change)
+            "full passes",
+            "timing both models on",
+            TimedPass(self.model_ref, self.engine.threads, self.change),
         )
         return [
             *found.task.result(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ..display import numbered
 from ..errors import EigenlensError
 from ..run.files import disk_errors, write_text
 from ..run.progress import Progress, silent
@@ -68,8 +69,10 @@ def report(
         library = beside.submit(drawing_library)  # seconds, the first time
         found = gather(results)
         number = len(found.all)
-        progress("reading", 0, number)
-        contents = contents_of(found, title, lambda done: progress("reading", done, number))
+        stage = f"reading {numbered(number, 'result')}"
+        progress(stage, 0, number)
+        contents = contents_of(found, title, lambda done: progress(stage, done, number))
+        progress("writing the page", 0, 1)
         write_text(place, render(contents, library.result()))
     return place
 

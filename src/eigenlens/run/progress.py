@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how many inputs are done, and how many there are."""
+"""Called with what is being done, how much of it is done, and how much there is.
+
+What is being done is a phrase that a person reads, such as `reading 300 texts`. A new phrase begins
+a new stage.
+"""
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
@@ -59,21 +64,18 @@ class Rate:
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A bar with rate and time left; plain lines at every tenth where there is no terminal."""
+    """One line that moves, with rate and time left; without a terminal, one line per stage."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     console, rate = Console(stderr=True), Rate()
     if not console.is_terminal:
-        last: dict[str, int] = {}
+        begun: set[str] = set()
 
         def line(what: str, done: int, total: int) -> None:
-            tenth, words = 10 * done // max(total, 1), rate.words(what, done, total)
-            if last.get(what) != tenth:
-                last[what] = tenth
-                console.print(
-                    f"{what}: {done} of {total}{f' ({words})' if words else ''}", highlight=False
-                )
+            if what not in begun:
+                begun.add(what)
+                print(what, file=sys.stderr, flush=True)
 
         yield line
         return
@@ -81,7 +83,6 @@ def progress_bar() -> Iterator[Progress]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TimeElapsedColumn(),
         TextColumn("{task.fields[rate]}"),
     )
     with Progress(*columns, console=console, transient=True) as shown:

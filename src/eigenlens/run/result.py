@@ -27,11 +27,23 @@ FRAMES = ("pandas", "polars")
 
 @dataclass(frozen=True)
 class TitledTable:
-    """Rows under a title, and the notes below them."""
+    """Rows under a title, and the notes below them.
+
+    A terminal prints `columns` of them, or all where none are named; a `long` table only when all
+    is asked for (`eigenlens show FOLDER --full`).
+    """
 
     title: str
     rows: Rows
     below: str = ""
+    columns: Sequence[str] = ()
+    long: bool = False
+
+    def short(self) -> Rows:
+        """The rows with the columns that are printed by default."""
+        if not self.columns:
+            return self.rows
+        return [{name: row[name] for name in self.columns if name in row} for row in self.rows]
 
 
 class Result(Protocol):

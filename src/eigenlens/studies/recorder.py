@@ -86,9 +86,9 @@ def run_stages(
     if run.diagnostics is not None:
         run.diagnostics.probe(
             forward_of(base_pass.model_ref.model),
-            lambda done, total: progress("probes", done, total),
+            lambda done, total: progress("looking for induction heads", done, total),
         )
-    progress("eigen-analysis", run.total, run.total)
+    progress("computing eigenvalues", 0, 1)
     spectra: list[Spectrum] = []
     if rows is not None:
         spectra = rows.spectra([group["rows"] for group in run.document_groups])
@@ -187,7 +187,7 @@ def _complete_groups(
     Depth and diagnostics are added here, since all stages do. Whenever one is due a checkpoint is
     written: inside a shard group, or behind it, when the stage has added it and asks for the next.
     """
-    what = "held-out inputs" if run.stage == "held" else "fit inputs"
+    what = f"reading {run.inputs.facts.count(run.total)}"
 
     def progress(done: int) -> None:
         run.progress(what, before + done, run.total)

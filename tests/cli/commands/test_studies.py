@@ -86,7 +86,7 @@ def test_progress_goes_to_standard_error_and_json_alone_to_standard_output(world
     )
     assert done.returncode == 0
     record = strict(done.stdout)
-    assert "fit inputs: " in done.stderr
+    assert re.search(r"^reading \d+ texts$", done.stderr, re.MULTILINE)
     same = {k: v for k, v in world.record.items() if k in ("heads", "layers", "stacks", "sites")}
     assert same == {k: record[k] for k in same}
 
