@@ -90,27 +90,37 @@ def test_blocks_of_several_threads_leave_the_threads_as_they_were(threads):
     assert [torch.get_num_threads(), *found] == [threads] * 3
 
 
-def settings(program, **chosen):
-    """What the process of a program has of the settings of waiting, once eigenlens is imported."""
-    code = (
-        f"import sys; sys.argv = [{program!r}]; import eigenlens, os; print([os.environ.get(n) for"
-        f" n in {list(WAITING)}])"
-    )
+COMMAND = """
+import sys
+from eigenlens.cli import main
+sys.argv = ["eigenlens", "--version"]
+try:
+    main()
+except SystemExit:
+    assert "torch" not in sys.modules, "torch reads the settings when it is loaded"
+"""
+PROGRAM = "import eigenlens; eigenlens.study"
+
+
+def settings(start, **chosen):
+    """What a process has of the settings of waiting after its start."""
+    code = f"{start}\nimport os; print([os.environ.get(name) for name in {list(WAITING)}])"
     own = {name: value for name, value in os.environ.items() if name not in CHOSEN}
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code],
         env={**own, **chosen},
         capture_output=True,
         text=True,
         check=True,
-    ).stdout.strip()
+    )
+    return done.stdout.splitlines()[-1]
 
 
 def test_the_command_waits_quietly_and_a_program_of_the_user_as_it_likes():
-    assert settings("/usr/bin/eigenlens") == str(list(WAITING.values()))
-    assert settings("train.py") == "[None, None]"
+    assert settings(COMMAND) == str(list(WAITING.values()))
+    assert settings(PROGRAM) == "[None, None]"
 
 
 def test_what_the_user_has_chosen_stays():
-    assert settings("/usr/bin/eigenlens", GOMP_SPINCOUNT="7") == "['7', None]"
-    assert settings("/usr/bin/eigenlens", OMP_WAIT_POLICY="active") == "[None, None]"
+    assert settings(COMMAND, GOMP_SPINCOUNT="7") == "['7', None]"
+    assert settings(COMMAND, OMP_WAIT_POLICY="active") == "[None, None]"

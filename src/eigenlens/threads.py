@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -29,15 +27,11 @@ WORTH = 2**21
 
 
 def wait_without_spinning() -> None:
-    """Set these before torch is loaded, which reads them once.
+    """Set these before torch is loaded, which reads them once, unless the user has chosen any.
 
-    Only in the command, and where the user has chosen nothing.
+    The command does; in Python it is for the user to say.
     """
-    called = getattr(sys, "orig_argv", [])
-    command = Path(sys.argv[0]).stem == "eigenlens" if sys.argv else False
-    if (command or "eigenlens.cli" in called[1:3]) and not any(
-        name in os.environ for name in CHOSEN
-    ):
+    if not any(name in os.environ for name in CHOSEN):
         os.environ.update(WAITING)
 
 

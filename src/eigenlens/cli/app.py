@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import EigenlensError, EigenlensWarning
+from ..threads import wait_without_spinning
 from .options import Commands
 from .streams import written
 
@@ -123,10 +124,20 @@ class _Lines(logging.Handler):
 
 
 _SHOW = warnings.showwarning
+INTERRUPTED = 130
+"""The exit code of a command that was interrupted."""
+NEEDED = {
+    "Input should be a valid integer, unable to parse string as an integer": "it takes a whole"
+    " number",
+    "Input should be a valid number, unable to parse string as a number": "it takes a number",
+    "Input should be": "it must be",
+}
+"""What the parser says of a wrong value, and how a person would."""
 
 
 def main() -> None:
     """Run a command; what the user can mend ends with one sentence and exit code 2."""
+    wait_without_spinning()
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.showwarning = _describe
     sys.stdout, sys.stderr = written(sys.stdout), written(sys.stderr)
@@ -134,10 +145,29 @@ def main() -> None:
     log.setLevel(logging.INFO)
     log.handlers = [_Lines()]
     try:
-        app()
+        code = app(standalone_mode=False) or 0
     except EigenlensError as error:
         print(f"eigenlens: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # click has it, or typer's own copy of click
+            raise
+        _print_mistake(error)
+        sys.exit(2)
+    if code == INTERRUPTED:
         print("eigenlens: interrupted", file=sys.stderr)
-        sys.exit(130)
+    sys.exit(code)
+
+
+def _print_mistake(error: Any) -> None:
+    """A wrong command or option in one sentence; without any command, the help."""
+    message = error.format_message()
+    if not message or type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return
+    for long, short in NEEDED.items():
+        message = message.replace(long, short)
+    command = error.ctx.command_path if getattr(error, "ctx", None) else "eigenlens"
+    print(f"eigenlens: {message.rstrip('.')} (see: {command} --help)", file=sys.stderr)

