@@ -17,6 +17,7 @@ import eigenlens as el
 from eigenlens.bench import Bench, run_bench
 from eigenlens.bench import make_bench as benches
 from eigenlens.bench.speed import SpeedScale
+from eigenlens.captures import labelled
 from eigenlens.cli import terminal
 from eigenlens.cli.opening import open_result
 from eigenlens.explanations import Explanation
@@ -185,14 +186,32 @@ def test_it_draws_itself(result):
     assert view.startswith("<h4>") and "<table>" in view and "<script" not in view
 
 
-def test_it_prints_itself(result, capsys):
-    terminal.show(result)
+@pytest.mark.parametrize("full", [False, True])
+def test_it_prints_itself(result, capsys, tmp_path, full):
+    terminal.show(result, full, tmp_path)
     printed = capsys.readouterr().out
-    assert printed.startswith(result.title) and printed.rstrip().endswith(result.sentence)
-    words = " ".join(printed.split())  # titles are wrapped to the width of their tables
-    assert result.printed() and all(table.rows for table in result.printed())
+    more = f"All tables and columns: eigenlens show {tmp_path} --full"
+    text, _, end = printed.partition(more)
+    assert text.startswith(result.title) and text.rstrip().endswith(result.sentence)
+    words = " ".join(printed.split())  # lines below tables are wrapped to their width
+    tables = result.printed()
+    assert any(not table.long for table in tables) and all(table.rows for table in tables)
+    for table in tables:
+        shown = full or not table.long
+        assert (f"{table.title}\n" in printed) == shown
+        assert not shown or " ".join(table.below.split()) in words
+    cut = [t for t in tables if t.long or (t.columns and {*t.columns} != {*t.rows[0]})]
+    assert (more in printed) == (bool(cut) and not full) and not end.strip()
+
+
+def test_its_tables_are_at_most_100_characters_wide(result, capsys):
     for table in result.printed():
-        assert table.title in words and " ".join(table.below.split()) in words
+        if not table.long:
+            terminal.print_table(table.title, labelled(table.short()))
+            wide = [
+                line for line in capsys.readouterr().out.splitlines() if len(line.rstrip()) > 100
+            ]
+            assert not wide
 
 
 def test_facts_are_those_of_the_file(results):

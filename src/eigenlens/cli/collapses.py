@@ -113,7 +113,7 @@ def collapse(
     if as_json:
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
         return
-    show(made)
+    show(made, folder=output_dir)
     print(
         f"\nEverything is in {output_dir}, {len(drawn)} pictures are in {output_dir / 'pictures'}."
     )

@@ -142,8 +142,8 @@ def explain(
     if as_json:
         print(json.dumps({**made.record(), "page": str(page)}))
         return
-    show(made)
-    print(f"\nEverything is in {output_dir}; look at the page: {page}")
+    show(made, folder=output_dir)
+    print(f"\nEverything is in {output_dir}. Look at the page: {page}")
 
 
 def _standard_input() -> str:

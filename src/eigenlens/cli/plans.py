@@ -139,9 +139,9 @@ def plan(
     if as_json:
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
         return
-    show(made)
+    show(made, folder=output_dir)
     how = command("evaluate", made.facts.model.load_from, "--plan", output_dir)
-    print(f"\nThe plan is in {output_dir}; measure it with: {how}")
+    print(f"\nThe plan is in {output_dir}. Measure what it costs and loses: {how}")
 
 
 @app.command(
@@ -241,9 +241,9 @@ def evaluate(
     if as_json:
         print(json.dumps(found.record()))
         return
-    show(found)
+    show(found, folder=output_dir)
     if output_dir is not None:
-        print(f"\nThe evaluation is in {output_dir}")
+        print(f"\nThe evaluation is in {output_dir}.")
 
 
 def settings_of(given: Sequence[str]) -> dict[str, Any]:

@@ -200,8 +200,10 @@ def study(
     if as_json:
         print(json.dumps(made.record()))
     else:
-        terminal.show(made)
-        print(f"\nThe study is in {made.folder}; see it again with: {command('show', made.folder)}")
+        terminal.show(made, folder=made.folder)
+        print(
+            f"\nThe study is in {made.folder}. See it as a page: {command('report', made.folder)}"
+        )
 
 
 @app.command(cls=Command, epilog=example("eigenlens show book-study --pictures pictures"))
@@ -248,6 +250,7 @@ def compare(
     centring: Annotated[
         str, typer.Option(help="raw, centred or row-centred.", rich_help_panel=MEASURE)
     ] = "centred",
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Compare studies: eigenspaces of their heads, and diagnostics.
@@ -269,7 +272,7 @@ def compare(
     if as_json:
         print(json.dumps(found.record()))
     else:
-        terminal.show(found)
+        terminal.show(found, full)
 
 
 def _thresholds(given: list[str]) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 """Characters per line at most, unless everything is asked for."""
+_NUMBERS = re.compile(r"[<>]?-?\d[\d.,+× ]*(%|\(.*\))?|–")
+"""A cell of numbers in words: `>64`, `0.56 (0.53–0.61)`, `6 × 12 × 384`."""
 
 
 def show(result: Result, full: bool = False, folder: Path | None = None) -> None:
@@ -63,8 +66,8 @@ def print_table(title: str, rows: Sequence[dict[str, Any]], full: bool = False) 
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in rows[0] if rows else []:
-        words = isinstance(rows[0][name], str) and not rows[0][name][:1].isdigit()
+    for name, first in rows[0].items() if rows else ():
+        words = isinstance(first, str) and not _NUMBERS.fullmatch(first)
         table.add_column(name.replace("_", " "), justify="left" if words else "right")
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))

@@ -10,6 +10,8 @@ from ..stats.depth import ATTENTION_METRICS, TOKEN_METRICS
 if TYPE_CHECKING:
     from .result import Collapse
 
+MAIN = ("full", "SAN", "SAN+MLP", "SAN+skip")
+"""The paper's variants, which are printed first."""
 PATHS = ("stack", "part", "attention_hops", "mlp_hops", "paths", "share", "size", "residual")
 
 
@@ -19,32 +21,47 @@ def collapse_tables(run: Collapse) -> list[TitledTable]:
     What was not measured is left out.
     """
     paths = [{key: row[key] for key in PATHS} for row in run.in_words(run.paths)]
+    stacks = {row["stack"] for row in run.rows()}
+    stack = ["stack"] if len(stacks) > 1 else []
+    hops = () if run.by == "attention" else ("mlp_hops",)
+    main = [*stack, "part", "attention_hops", *hops, "paths", "share", "size", "residual"]
     found = [
         TitledTable(
-            "How far the tokens are from one vector: relative residual behind each block",
+            "How far the tokens are from one common vector (relative residual) after each block",
             run.rows_to_read(),
+            columns=[*stack, "depth", *(name for name in MAIN if name in run.curves)],
         ),
         TitledTable(
-            "The same without the sink tokens", run.in_words(run.rows(tokens="without sinks"))
+            "The same without the sink tokens",
+            run.in_words(run.rows(tokens="without sinks")),
+            long=True,
         ),
         TitledTable(
-            "The model itself: tokens and patterns along depth",
+            "The full model: tokens and patterns along depth",
             run.curves["full"].table_in_words(TOKEN_METRICS + ATTENTION_METRICS),
+            long=True,
         ),
         TitledTable(
-            f"The output by path length (the terms sum to it within {run.error or 0:.0e})", paths
+            "Where the output comes from, by the length of the path (the terms sum to it within"
+            f" {run.error or 0:.0e})",
+            paths,
+            columns=main,
         ),
         TitledTable(
-            "Products of patterns along single random paths", run.in_words(run.single_paths)
+            "Relative residual of the product of patterns along single random paths",
+            run.in_words(run.single_paths),
+            long=True,
         ),
         TitledTable(
-            "Bounds, median of the heads (the JSON record and the folder have every head)",
+            "Bounds on the residual per layer, median over heads (--json has every head)",
             run.bounds_by_layer() if run.bounds else [],
+            long=True,
         ),
         TitledTable(
-            "Bounds of this attention without norms, skips and MLPs, composed over depth, base-ten"
+            "Bounds of attention alone (no norms, skips or MLPs) composed over depth, as base-10"
             " logarithms",
             run.depth_bounds,
+            long=True,
         ),
     ]
     return [table for table in found if table.rows]

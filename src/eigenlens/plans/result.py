@@ -292,12 +292,10 @@ class Plan(ModelResultViews):
         return plan_sentence(self)
 
     def printed(self) -> list[TitledTable]:
-        """What a terminal prints: every estimator at every budget, and what each head gets."""
-        from .tables import choice_rows, curve_rows
+        """What a terminal prints: layers, estimators at this budget; every head in full."""
+        from .tables import plan_tables
 
-        curve = TitledTable("Every estimator at every budget, mean of the heads", curve_rows(self))
-        choices = TitledTable("What each head gets", choice_rows(self))
-        return [curve, choices] if curve.rows else [choices]
+        return plan_tables(self)
 
     def rows_to_read(self) -> list[dict[str, Any]]:
         """One row per head: what it got, what that costs and loses, and why."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+from ..captures import Site
 from ..display import percent
 from ..estimators.estimator import settings_label
-from .result import Plan
+from ..run.result import TitledTable
+from .result import Choice, Plan
 
 
 def choice_rows(plan: Plan) -> list[dict[str, Any]]:
@@ -41,14 +45,66 @@ def curve_rows(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
+def layer_rows(plan: Plan) -> list[dict[str, Any]]:
+    """One row per layer: what its heads got, and what that costs and loses on average."""
+    layers: dict[Site, list[Choice]] = {}
+    for choice in plan.choices:
+        layers.setdefault(choice.at.site, []).append(choice)
+    rows = []
+    for site, choices in layers.items():
+        row: dict[str, Any] = {"layer": plan.labels(site), "estimators": _estimators(choices)}
+        row["work"] = sum(c.work for c in choices) / len(choices)
+        lost = {c.at: c.total_variation for c in choices if c.total_variation is not None}
+        if lost:
+            worst = max(lost, key=lambda at: lost[at])
+            row["total variation"] = sum(lost.values()) / len(lost)
+            row["worst head"] = f"{plan.labels(worst)} ({lost[worst]:.3f})"
+        rows.append(row)
+    return rows
+
+
+def nearest_rows(plan: Plan) -> list[dict[str, Any]]:
+    """One row per estimator: its largest budget within the plan's own, and the plan last."""
+    within: dict[str, dict[str, Any]] = {}
+    for row in curve_rows(plan):
+        if row["work"] <= max(plan.work, plan.target.get("budget") or 0.0) + 0.01:
+            best = within.get(row["estimator"])
+            if best is None or row["total variation"] < best["total variation"]:
+                within[row["estimator"]] = row
+    rows = [
+        {name: row[name] for name in ("estimator", "work", "score error", "total variation")}
+        for row in within.values()
+    ]
+    if rows:
+        own = {"estimator": "this plan", "work": plan.work, "score error": None}
+        rows.append({**own, "total variation": plan.total_variation})
+    return rows
+
+
+def plan_tables(plan: Plan) -> list[TitledTable]:
+    """What a terminal prints: layers, estimators at this budget; every head in full."""
+    tables = [
+        TitledTable("What the heads of each layer get (work: 1 = exact scores)", layer_rows(plan)),
+        TitledTable(
+            "The best of each estimator for no more work, mean over heads", nearest_rows(plan)
+        ),
+        TitledTable(
+            "Every estimator at every budget, mean over heads", curve_rows(plan), long=True
+        ),
+        TitledTable("What each head gets", choice_rows(plan), long=True),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def _estimators(choices: Sequence[Choice]) -> str:
+    """`11 × adaptive, 1 × joint`."""
+    count = Counter(choice.estimator for choice in choices)
+    return ", ".join(f"{number} × {name}" for name, number in count.most_common())
+
+
 def plan_sentence(plan: Plan) -> str:
     """What the plan does, in one sentence made from its numbers."""
-    count: dict[str, int] = {}
-    for choice in plan.choices:
-        count[choice.estimator] = count.get(choice.estimator, 0) + 1
-    kinds = ", ".join(
-        f"{number} × {name}" for name, number in sorted(count.items(), key=lambda item: -item[1])
-    )
+    kinds = _estimators(plan.choices)
     if plan.blocks is not None:
         return (
             f"{len(plan.choices)} heads ({kinds}) keep {percent(plan.work, 1)}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..captures import Head, Site
-from ..run.result import TitledTable
+from ..display import percent
+from ..run.result import Rows, TitledTable
 from ..spectra.centring import CENTRINGS
 from ..spectra.dimension import SHARES
 from ..spectra.sentences import ALL_ROWS, masked_rows
@@ -16,6 +17,10 @@ from ..spectra.spectrum import Spectrum
 
 if TYPE_CHECKING:
     from .result import Study
+
+HEADS_PER_TABLE = 16
+"""Heads side by side that a line has room for."""
+DEPTH_COLUMNS = ("depth", "residual", "effective rank", "cosine", "entropy", "σ₂/σ₁")
 
 
 def summary_numbers(study: Study) -> list[dict[str, Any]]:
@@ -67,10 +72,10 @@ def summary_rows(study: Study) -> list[dict[str, Any]]:
         row["dimensions"] = numbers["dimensions"]
         for share in SHARES:
             found = numbers[f"held_out_dimension_{round(share * 100)}"]
-            row[f"{share:.0%}"] = f">{numbers['kept']}" if found is None else f"{found:g}"
+            row[percent(share)] = f">{numbers['kept']}" if found is None else f"{found:g}"
         if masked:
             found = numbers.get("valid_rows_held_out_dimension_90")
-            row["90%, valid rows"] = "–" if found is None else f"{found:g}"
+            row["90 %, valid rows"] = "–" if found is None else f"{found:g}"
         row["effective rank"] = f"{numbers['effective_rank']:.1f}"
         held, low, high = (numbers[f"{name}_at_rank"] for name in ("held_out", "low", "high"))
         interval = "" if low is None else f" ({low:.2f}–{high:.2f})"
@@ -107,6 +112,30 @@ def layer_rows(
     return rows
 
 
+def layer_summaries(study: Study, centring: str = "centred", share: float = 0.9) -> Rows:
+    """One row per layer: its heads of least, median and most held-out dimensions."""
+    layers: dict[Site, list[tuple[float, str]]] = {}
+    for s in study.spectra.select(analysis="rows", level="head", centring=centring):
+        if isinstance(s.at, Head):
+            found = s.dimension(share)
+            number = np.inf if found is None else found
+            layers.setdefault(s.at.site, []).append((number, f"H{s.head}"))
+    rows = []
+    for site, members in layers.items():
+        (least, first), *_, (most, last) = [min(members), max(members)]
+        middle = float(np.median([number for number, _ in members]))
+        rows.append(
+            {
+                **asdict(site),
+                "heads": len(members),
+                "least": f"{least:g} ({first})",
+                "median": f"{middle:g}",
+                "most": f"{most:g} ({last})",
+            }
+        )
+    return rows
+
+
 def depth_rows(study: Study) -> list[dict[str, Any]]:
     """One row per depth, over all tokens.
 
@@ -131,31 +160,60 @@ def depth_rows(study: Study) -> list[dict[str, Any]]:
 def study_tables(study: Study) -> list[TitledTable]:
     """What a terminal prints of a study."""
     kinds = {s.analysis for s in study.spectra}  # the spectra first: a damaged study shows nothing
+    stacks = len({site.stack for site in study.sites})
     tables = []
     if kinds:
-        title = "Dimensions that hold a share of the held-out variance, median of the heads"
-        tables.append(TitledTable(title, summary_rows(study)))
+        title = "Dimensions that hold a share of the held-out variance, median over heads"
+        rows = summary_rows(study)
+        main = [name for name in rows[0] if name not in ("stack", "95 %")[stacks > 1 :]]
+        tables.append(TitledTable(title, rows, columns=main))
     if "rows" in kinds:
-        masked = masked_rows(study.spectra)
-        title = "Dimensions of each head's rows for 90 %, centred, held out"
-        which = ", over all rows" if masked else ""
-        tables.append(TitledTable(f"{title}{which}", layer_rows(study)))
-        if masked:
-            below = f"{ALL_ROWS[0].upper()}{ALL_ROWS[1:]}."
-            title = "The same over valid rows only"
-            tables.append(TitledTable(title, layer_rows(study, valid=True), below))
+        tables += _head_tables(study)
     if "rows" in kinds and len({site.keys for site in study.sites.values()}) == 1:
-        tables.append(
-            TitledTable("Overlap of heads' row eigenspaces, centred", overlap_rows(study))
-        )
+        title = "How far heads share the leading directions of their rows (centred)"
+        tables.append(TitledTable(title, overlap_rows(study), long=True))
     if study.has("depth"):
         measured = max((number.number for number in study.depth.numbers), default=0)
-        title = f"Tokens and patterns along depth, mean of {measured} inputs"
-        tables.append(TitledTable(title, depth_rows(study)))
+        title = f"Tokens and patterns along depth, mean over {measured} inputs"
+        rows = depth_rows(study)
+        main = ["stack", *DEPTH_COLUMNS][stacks == 1 :]
+        tables.append(TitledTable(title, rows, columns=main, long=bool(kinds)))
     if study.diagnostics.found:
-        title = "Diagnostics, the first number of each, mean of a layer's heads"
-        tables.append(TitledTable(title, study.diagnostics.rows()))
+        title = "Diagnostics per layer: the first number of each, mean over the layer's heads"
+        rows = study.diagnostics.rows()
+        tables.append(TitledTable(title, rows, long=bool(kinds) or study.has("depth")))
     return tables
+
+
+def _head_tables(study: Study) -> list[TitledTable]:
+    """Dimensions of each head; of wide models the range per layer, and the heads only in full."""
+    masked = masked_rows(study.spectra)
+    which = ", over all rows" if masked else ""
+    title = f"Dimensions for 90 % of the held-out variance of each head's rows (centred{which})"
+    wide = max(site.heads for site in study.sites.values()) > HEADS_PER_TABLE
+    tables = []
+    if wide:
+        tables.append(TitledTable(title, layer_summaries(study)))
+    tables += _by_heads(title, layer_rows(study), long=wide)
+    if masked:
+        below = f"{ALL_ROWS[0].upper()}{ALL_ROWS[1:]}."
+        tables += _by_heads(
+            "The same over valid rows only", layer_rows(study, valid=True), long=True, below=below
+        )
+    return tables
+
+
+def _by_heads(title: str, rows: Rows, long: bool, below: str = "") -> list[TitledTable]:
+    """A table of layers × heads, cut where it would be wider than a page."""
+    heads = [name for name in max(rows, key=len) if name.startswith("H")]
+    start = [name for name in rows[0] if name not in heads]
+    tables = []
+    for first in range(0, len(heads), HEADS_PER_TABLE):
+        some = heads[first : first + HEADS_PER_TABLE]
+        part = [{name: row.get(name, "") for name in (*start, *some)} for row in rows]
+        more = f", heads {some[0]} to {some[-1]}" if len(heads) > HEADS_PER_TABLE else ""
+        tables.append(TitledTable(f"{title}{more}", part, long=long))
+    return [*tables[:-1], replace(tables[-1], below=below)]
 
 
 def overlap_rows(study: Study) -> list[dict[str, Any]]:
