@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from textwrap import fill
+from typing import Annotated, Any
 
-from . import terminal
+from ..shell import command
 from .app import app
 from .options import Command, Json, Overwrite, example, folder_option, inputs_option
 from .output_folder import choose_output_dir
+from .terminal import WIDTH, print_table
+
+MODEL = "minilm"
+BUDGET = 0.25
 
 
 @app.command(cls=Command, epilog=example("eigenlens demo -o first-look"))
@@ -19,58 +24,71 @@ def demo(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Study, plan, evaluate and report the default model.
+    """Show what eigenlens finds in the default model, and write it as a page.
 
-    Studies the default model on the default text, plans a quarter of the work of its scores,
-    measures that plan, and shows it all on one page.
+    Studies the default model on the default text, plans to compute its scores with a quarter of
+    the work, measures what that loses, finds out what keeps its tokens apart, and shows it all on
+    one page.
     """
-    from ..collapses import collapse as ablate
-    from ..plans import evaluate as measure
-    from ..plans import plan as make
-    from ..reports import report as write
+    from ..captures import labelled
+    from ..collapses import collapse
+    from ..diagnostics.roles import roles_sentence
+    from ..plans import evaluate, plan
+    from ..reports import report
     from ..run.charts import save_charts
     from ..run.progress import progress_bar
-    from ..studies import study as look
+    from ..studies import study
     from ..studies.plots import draw
+    from ..studies.tables import layer_rows
 
     output_dir = choose_output_dir(output_dir, "demo", ["report.html"], overwrite=overwrite)
+
+    def tell(question: str, how: str, *answers: str) -> None:
+        if as_json:
+            return
+        print(f"{question}\n  $ {how}")
+        for answer in answers:
+            print(fill(answer, WIDTH, initial_indent="  ", subsequent_indent="  "))
+        print()
+
+    folders = {name: output_dir / name for name in ("study", "plan", "evaluation", "collapse")}
     with progress_bar() as progress:
-        made = look(
-            "minilm",
-            None,
-            output_dir / "study",
-            max_inputs=max_inputs,
-            overwrite=overwrite,
-            progress=progress,
+        shared: dict[str, Any] = {"overwrite": overwrite, "progress": progress}
+        studied = study(MODEL, None, folders["study"], max_inputs=max_inputs, **shared)
+        tell(
+            f"1. How low-dimensional is the attention of {MODEL}?",
+            command("study", MODEL, "--max-inputs", str(max_inputs), "-o", folders["study"]),
+            studied.sentence,
         )
-        planned = make(
-            made,
-            budget=0.25,
-            output_dir=output_dir / "plan",
-            overwrite=overwrite,
-            progress=progress,
+        if not as_json:
+            title = f"Dimensions that each head needs for 90 % (of {studied.length})"
+            print_table(title, labelled(layer_rows(studied)))
+        sinks = studied.diagnostics["sinks"].sentence
+        tell(
+            "2. What do its heads do?",
+            command("show", folders["study"]),
+            roles_sentence(studied.diagnostics),
+            sinks,
         )
-        found = measure(
-            "minilm",
-            plan=planned,
-            output_dir=output_dir / "evaluation",
-            overwrite=overwrite,
-            progress=progress,
+        planned = plan(studied, budget=BUDGET, output_dir=folders["plan"], **shared)
+        found = evaluate(MODEL, plan=planned, output_dir=folders["evaluation"], **shared)
+        tell(
+            "3. How much of the attention scores can be left out?",
+            command("plan", folders["study"], "--budget", str(BUDGET), "-o", folders["plan"]),
+            planned.sentence,
+            found.sentence,
         )
-        run = ablate(
-            "minilm",
-            None,
-            output_dir / "collapse",
-            max_inputs=8,
-            paths=4,
-            overwrite=overwrite,
-            progress=progress,
+        run = collapse(MODEL, None, folders["collapse"], max_inputs=8, paths=4, **shared)
+        tell(
+            "4. What keeps its tokens from becoming alike?",
+            command("collapse", MODEL, "--max-inputs", "8", "-o", folders["collapse"]),
+            run.sentence,
         )
-        page = write(
-            made, planned, found, run, output=output_dir / "report.html", progress=progress
+        page = report(
+            studied, planned, found, run, output=output_dir / "report.html", progress=progress
         )
     pictures = [
-        *draw(made, output_dir / "pictures"),
+        *draw(studied, output_dir / "pictures"),
         *save_charts({"budgets": planned.plot()}, output_dir / "pictures"),
     ]
     if as_json:
@@ -80,12 +98,9 @@ def demo(
             "collapse": run.record(),
             "report": str(page),
         }
-        print(json.dumps({**made.record(), **more, "pictures": [str(path) for path in pictures]}))
+        drawn = [str(path) for path in pictures]
+        print(json.dumps({**studied.record(), **more, "pictures": drawn}))
         return
-    for result in (made, planned, found, run):
-        terminal.show(result)
-        print()
-    print(
-        f"All of it is in {output_dir}, {len(pictures)} pictures are in {output_dir / 'pictures'}."
-    )
+    print(f"All tables: {command('show', folders['study'])} (or plan, evaluation, collapse).")
+    print(f"{len(pictures)} pictures are in {output_dir / 'pictures'}.")
     print(f"Look at the page: {page}")

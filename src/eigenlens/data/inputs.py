@@ -24,6 +24,8 @@ from .text import pieces
 from .windows import Windows, pack_windows, special_tokens, tokenised
 
 Batch = dict[str, Tensor]
+DEFAULT_LENGTH = 128
+"""Tokens per input where no length is named and the model takes as many."""
 SPLIT_FROM = 4
 """From this many on, inputs that nothing is fitted on are dealt to groups.
 
@@ -217,7 +219,9 @@ def _array_length(model: Model, names: list[str], width: int | None) -> int:
 
 
 def _length(model: Model, request: Request) -> int:
-    length = 128 if request.max_length is None else request.max_length
+    length = request.max_length
+    if length is None:
+        length = min(DEFAULT_LENGTH, model.max_length or DEFAULT_LENGTH)
     if length < 2:
         raise EigenlensError(
             f"a length of {length} is too short: attention needs at least 2 tokens"

@@ -162,13 +162,35 @@ class Comparison(ResultViews):
 
     def printed(self) -> list[TitledTable]:
         """What a terminal prints: every pair, and what changed in the diagnostics."""
-        pairs = TitledTable(f"Row eigenspaces, {self.centring}", self.rows())
-        changed = TitledTable(
-            "Diagnostics: the first study (left) and each other (right), means of all heads or"
-            " layers",
-            without_columns(self.changed, {"words"}),
+        several = len(self.studies) > 2
+        names = ["left", "right"] if several else []
+        pairs = TitledTable(
+            f"How far heads, layers and stacks share the leading directions ({self.centring} rows)",
+            self.rows(),
+            columns=[*names, "level", "rank", "overlap", "same_place", "best_partner", "chance"],
         )
-        return [table for table in (pairs, changed) if table.rows]
+        first = {row["diagnostic"]: row["number"] for row in reversed(self.changed)}
+        main = [
+            {
+                **({"study": row["study"]} if several else {}),
+                "mean over heads or layers": row["words"],
+                "first": row["left"],
+                "second": row["right"],
+                "changed most": row["most"] or "–",
+                "from": row["most_left"],
+                "to": row["most_right"],
+            }
+            for row in self.changed
+            if row["number"] == first[row["diagnostic"]]
+        ]
+        what = "each other study" if several else "the second"
+        changed = TitledTable(f"What heads and layers do in the first study and in {what}", main)
+        numbers = TitledTable(
+            "Every number of the diagnostics: the first study (left) and each other (right)",
+            without_columns(self.changed, {"words"}),
+            long=True,
+        )
+        return [table for table in (pairs, changed, numbers) if table.rows]
 
     def plot(self) -> Any:
         """The overlap of layers of the first two studies as a heat map (an altair chart)."""
