@@ -33,6 +33,7 @@ CALLS = {
 
 ONLY_COMMANDS = {
     "as_json": "prints the result; in Python it is there",
+    "full": "prints more of the result; in Python all of it is there",
     "workers": "of the engine, which is an object in Python: el.Dask(workers=…)",
     "scheduler": "of the engine: el.Dask(scheduler=…)",
     "on_failure": "of the engine: el.Local(on_failure=…)",

@@ -24,7 +24,7 @@ def demo(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Show what eigenlens finds in the default model, and write it as a page.
+    """Show what there is to find in the default model, with a page.
 
     Studies the default model on the default text, plans to compute its scores with a quarter of
     the work, measures what that loses, finds out what keeps its tokens apart, and shows it all on

@@ -100,7 +100,7 @@ DataNames = Annotated[
 MaxLength = Annotated[
     int | None,
     typer.Option(
-        help="Tokens per input (default: 128, or what the model takes; for vision 224 pixels per side).",
+        help="Tokens per input (default: 128 or the model's limit; vision: 224 pixels per side).",
         rich_help_panel=DATA,
     ),
 ]
