@@ -74,8 +74,7 @@ def study(
         The folder of the study. Default: a temporary one, which lives as long as the object.
     max_length : int, optional
         Tokens per input; for a vision model pixels per side. Default: 128 tokens or the most that
-        the model takes (224 pixels), or
-        the length of the rows of an array.
+        the model takes (224 pixels), or the length of the rows of an array.
     max_inputs : int, default 1000
         At most this many inputs, fit and held out together.
     held_out : float, default 0.2
