@@ -54,12 +54,13 @@ def ran(home, program, *args):
 
 
 def sources(folder):
-    """The files below a folder of the repository that belong into a package."""
-    return {
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    """The files below a folder of the repository, without those that git is told to ignore."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(listing, cwd=folder, capture_output=True, text=True)
+    found = [folder / name for name in listed.stdout.split("\0") if name]
+    if not found:  # not a clone
+        found = [path for path in folder.rglob("*") if "__pycache__" not in path.parts]
+    return {path.relative_to(folder).as_posix() for path in found if path.is_file()}
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(built):

@@ -1,6 +1,8 @@
 """What is installed runs wherever Python and torch run: no file of the package needs POSIX."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,18 @@ SOURCE = Path(eigenlens.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 POSIX_ONLY = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "termios", "tty"}
 POSIX_CALLS = {"fork", "getuid", "mkfifo", "sched_getaffinity", "setsid", "sysconf"}
+
+
+IMPORT_ALL = """
+import sys
+sys.modules.update(dict.fromkeys(sys.argv[1:]))  # whoever imports one of these gets an error
+import importlib, pkgutil, eigenlens
+found = [module.name for module in pkgutil.walk_packages(eigenlens.__path__, "eigenlens.")]
+for name in found:
+    if not name.endswith("__main__"):
+        importlib.import_module(name)
+print(len(found))
+"""
 
 
 def imported(tree):
@@ -56,6 +70,16 @@ def test_no_file_needs_posix_and_every_text_file_has_an_encoding():
     found = {str(path.relative_to(SOURCE)): wrong(path.read_text("utf-8")) for path in FILES}
     assert len(found) > 300
     assert not {name: faults for name, faults in found.items() if faults}
+
+
+@pytest.mark.slow
+def test_every_module_imports_where_there_is_no_posix():
+    """What the libraries import on their way included."""
+    absent = sorted(POSIX_ONLY - {"posix"})  # without which no Python starts here
+    words = [sys.executable, "-c", IMPORT_ALL, *absent]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 300
 
 
 @pytest.mark.parametrize(

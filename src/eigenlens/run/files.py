@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -166,6 +165,8 @@ def locked(folder: Path) -> Iterator[None]:
 
     The lock ends with the process, however it ends.
     """
+    from filelock import FileLock, Timeout
+
     # a soft lock would outlive its process, so a disk without locks gets none
     lock = FileLock(folder / LOCK, blocking=False, thread_local=False, fallback_to_soft=False)
     try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import psutil
 import torch
 
 ROOT = Path("/")
@@ -30,7 +30,7 @@ def free_bytes(device: str | torch.device = "cpu", root: Path = ROOT) -> int:
 
 def resident_bytes(root: Path = ROOT) -> int:
     """Bytes of this process that are in memory now."""
-    return _status("VmRSS", root) or psutil.Process().memory_info().rss
+    return _status("VmRSS", root) or _own_memory().rss
 
 
 def peak_resident_bytes(root: Path = ROOT) -> int:
@@ -41,13 +41,23 @@ def peak_resident_bytes(root: Path = ROOT) -> int:
     """
     if peak := _status("VmHWM", root):
         return peak
-    now = psutil.Process().memory_info()
+    now = _own_memory()
     return getattr(now, "peak_wset", now.rss)
+
+
+def _own_memory() -> Any:
+    import psutil
+
+    return psutil.Process().memory_info()
 
 
 def _machine(root: Path) -> int:
     left = _fields(root / "proc/meminfo").get("MemAvailable")
-    return psutil.virtual_memory().available if left is None else left
+    if left is not None:
+        return left
+    import psutil
+
+    return psutil.virtual_memory().available
 
 
 def _groups(root: Path) -> Iterator[int]:
@@ -88,6 +98,8 @@ def _cached(path: Path) -> int:
 
 
 def _address_space(root: Path) -> Iterator[int]:
+    import psutil
+
     if not psutil.LINUX:
         return
     limit, _ = psutil.Process().rlimit(psutil.RLIMIT_AS)
