@@ -12,7 +12,8 @@ BIN := $(VENV)/bin
 # would compile torch and transformers anew, which takes longer than all that it does.
 export PYTHONDONTWRITEBYTECODE :=
 
-debian = { apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends $(1); }
+debian = { command -v apt-get >/dev/null && apt-get update --quiet \
+  && apt-get install --yes --quiet --no-install-recommends $(1); }
 
 install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
@@ -56,9 +57,9 @@ $(VENV)/test-ready: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/programs-ready: | $(BIN)/python
 	command -v g++ >/dev/null || $(call debian,g++) \
-	  || echo "no compiler could be installed: the compiled form of block attention goes untested"
+	  || echo "No compiler: without g++ on the PATH, the compiled form of block attention goes untested."
 	command -v chromium >/dev/null || $(call debian,chromium) \
-	  || echo "no browser could be installed: the tests of the report need chromium and will fail"
+	  || echo "No browser: without chromium on the PATH, the tests of the report will fail."
 	touch $@
 
 clean:

@@ -50,6 +50,7 @@ BY_FILE = {
         "test_docs.py",
         "test_extras.py",
         "test_notebook.py",
+        "test_packages.py",
         "test_threads.py",
     ),
 }

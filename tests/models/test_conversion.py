@@ -1,5 +1,6 @@
 """Models are converted once, anew when their recipe changes, and never by half."""
 
+import errno
 import sys
 import threading
 from dataclasses import replace
@@ -108,3 +109,16 @@ def test_a_missing_converter_library_names_the_extra(
         EigenlensError, match=r"gguf and accelerate.*pip install 'eigenlens\[catalogue\]'"
     ):
         catalogue.model_folder("smollm2")
+
+
+def test_a_disk_that_knows_no_locks_converts_without(
+    toy: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    AutoModel.from_pretrained(catalogue.model_folder("toy"))
+    assert len(toy) == 1

@@ -2,10 +2,11 @@
 space leave.
 """
 
-import resource
+import os
 import subprocess
 import sys
 
+import psutil
 import pytest
 import torch
 
@@ -91,7 +92,7 @@ def test_a_group_over_its_limit_leaves_nothing(tmp_path):
 
 
 def test_the_address_space_limits(tmp_path, monkeypatch):
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (GB, resource.RLIM_INFINITY))
+    monkeypatch.setattr(psutil.Process, "rlimit", lambda *_: (GB, psutil.RLIM_INFINITY))
     assert memory.free_bytes(root=a_machine(tmp_path)) == GB - 4096 * 1024
 
 
@@ -99,7 +100,7 @@ def test_without_proc_the_system_is_asked(tmp_path):
     assert (
         0
         < memory.free_bytes(root=tmp_path)
-        <= memory.os.sysconf("SC_PHYS_PAGES") * memory.os.sysconf("SC_PAGE_SIZE")
+        <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     )
     assert memory.resident_bytes(root=tmp_path) > 10 * 2**20
 

@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -224,12 +225,22 @@ def full_disk(folder):
 
 @contextlib.contextmanager
 def read_only(folder):
-    def remount(how):
-        subprocess.run(["mount", "-o", f"remount,{how}", str(folder)], check=True)
+    """A disk that becomes read-only while files are open for writing on it, as one that fails does.
+
+    `mount -o remount,ro` is refused then; a read-only view of the disk is laid over it instead.
+    """
+
+    def lay_over():
+        subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
 
     with mounted(folder, "size=16m"):
-        yield lambda: remount("ro")
-        remount("rw")
+        try:
+            yield lay_over
+        finally:
+            mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+            if sum(line.split()[4] == str(folder) for line in mounts) > 1:
+                subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def spoilt(how, disk, stack):
@@ -283,7 +294,7 @@ def repair(how, disk):
     if how == "full":
         (disk / "ballast").unlink()
     if how == "read-only":
-        subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+        subprocess.run(["umount", "-l", str(disk)], check=True)  # what was laid over it
 
 
 @pytest.mark.parametrize("how", ["full", "read-only"])

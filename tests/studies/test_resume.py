@@ -20,6 +20,7 @@ from transformers import BertConfig, BertModel
 from eigenlens import EigenlensError, Study, load, study
 from eigenlens.data.inputs import Request, prepare
 from eigenlens.run.checkpoints import Checkpoints
+from eigenlens.run.files import LOCK
 from run.processes import PATIENCE
 from studies.identical import assert_identical
 from tiny import some_text, tiny_bert
@@ -127,6 +128,7 @@ def test_killed_before_any_change_of_the_folder_it_goes_on(
     finished = tmp_path / "s"
     # the last one may have died while tidying up
     shutil.rmtree(finished / "unfinished", ignore_errors=True)
+    (finished / LOCK).unlink(missing_ok=True)
     assert_identical(undisturbed["sketch"].folder, finished)
 
 

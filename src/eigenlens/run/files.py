@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -20,6 +19,11 @@ from torch import Tensor
 
 from ..errors import EigenlensError
 
+LOCK = ".lock"
+"""The file that a process holds while it works in a folder. It is no part of any result: it goes
+when the process is done, and one that a killed process left behind locks nothing.
+"""
+
 
 def made_folder(folder: str | Path) -> Path:
     """The folder, made if it is not there."""
@@ -29,12 +33,18 @@ def made_folder(folder: str | Path) -> Path:
     return folder
 
 
+def is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing, or nothing but its lock."""
+    return all(path.name == LOCK for path in folder.iterdir())
+
+
 def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def write_text(path: Path, content: str) -> None:
-    _replace(path, lambda part: part.write_text(content, encoding="utf-8"))
+    # the same bytes on every system
+    _replace(path, lambda part: part.write_text(content, encoding="utf-8", newline="\n"))
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -58,18 +68,25 @@ def _replace(path: Path, write: Any) -> None:
         with disk_errors(path):
             write(part)
             os.chmod(part, 0o666 & ~_umask())
-            with open(part, "rb") as file:
+            with open(part, "r+b") as file:  # Windows syncs no file that is open for reading alone
                 os.fsync(file.fileno())
             os.replace(part, path)
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            _sync_folder(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """The new name of a file survives a power cut, too. Windows cannot open a folder as a file."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _umask() -> int:
@@ -148,13 +165,22 @@ def locked(folder: Path) -> Iterator[None]:
 
     The lock ends with the process, however it ends.
     """
-    handle = os.open(folder, os.O_RDONLY)
+    from filelock import FileLock, Timeout
+
+    # a soft lock would outlive its process, so a disk without locks gets none
+    lock = FileLock(folder / LOCK, blocking=False, thread_local=False, fallback_to_soft=False)
     try:
-        with contextlib.suppress(OSError):  # some network disks know no locks
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise EigenlensError(f"another process is at work in {folder}") from error
+        lock.acquire()
+    except Timeout as error:
+        raise EigenlensError(f"another process is at work in {folder}") from error
+    except OSError:
+        pass  # a network disk without locks, or a folder that the first write will say is read-only
+    try:
         yield
     finally:
-        os.close(handle)
+        if lock.is_locked:
+            # While it is held: who opened this file before does not get a lock on a deleted file.
+            # Windows deletes no open file; there, the release does it.
+            with contextlib.suppress(OSError):
+                (folder / LOCK).unlink()
+            lock.release()

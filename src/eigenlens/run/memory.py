@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,11 +16,12 @@ def free_bytes(device: str | torch.device = "cpu", root: Path = ROOT) -> int:
 
     Of a GPU it is what its driver says, otherwise the least of
 
-    - what the machine has left (`MemAvailable`, without swap),
+    - what the machine has left, without swap (`MemAvailable` on Linux),
     - what every control group above the process leaves it, in a container or a job of a cluster,
     - what its address space may still grow by (`ulimit -v`).
 
-    `root` is where `/proc` and `/sys` are looked for.
+    Control groups and limits of the address space are those of Linux. `root` is where `/proc` and
+    `/sys` are looked for.
     """
     if torch.device(device).type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
@@ -31,23 +30,34 @@ def free_bytes(device: str | torch.device = "cpu", root: Path = ROOT) -> int:
 
 def resident_bytes(root: Path = ROOT) -> int:
     """Bytes of this process that are in memory now."""
-    return _status("VmRSS", root) or _most()
+    return _status("VmRSS", root) or _own_memory().rss
 
 
 def peak_resident_bytes(root: Path = ROOT) -> int:
     """The most bytes of this process that ever were in memory.
 
-    Not `ru_maxrss`, which a process takes over from the one that started it.
+    Not `ru_maxrss`, which a process takes over from the one that started it. Linux and Windows
+    keep this number. Elsewhere it is what is in memory now, so that it may be too low.
     """
-    return _status("VmHWM", root) or _most()
+    if peak := _status("VmHWM", root):
+        return peak
+    now = _own_memory()
+    return getattr(now, "peak_wset", now.rss)
+
+
+def _own_memory() -> Any:
+    import psutil
+
+    return psutil.Process().memory_info()
 
 
 def _machine(root: Path) -> int:
     left = _fields(root / "proc/meminfo").get("MemAvailable")
     if left is not None:
         return left
-    pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
-    return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+    import psutil
+
+    return psutil.virtual_memory().available
 
 
 def _groups(root: Path) -> Iterator[int]:
@@ -88,8 +98,12 @@ def _cached(path: Path) -> int:
 
 
 def _address_space(root: Path) -> Iterator[int]:
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY:
+    import psutil
+
+    if not psutil.LINUX:
+        return
+    limit, _ = psutil.Process().rlimit(psutil.RLIMIT_AS)
+    if limit != psutil.RLIM_INFINITY:
         yield limit - _status("VmSize", root)
 
 
@@ -118,8 +132,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _most() -> int:
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024

@@ -15,7 +15,7 @@ from .._version import __version__
 from ..errors import EigenlensError
 from ..shell import option, stored_option
 from .engine import Engine, choose_engine
-from .files import disk_errors, locked, made_folder, read_json, write_json
+from .files import LOCK, disk_errors, is_empty, locked, made_folder, read_json, write_json
 from .progress import Progress, silent
 from .shards import Shard, Tick
 from .tasks import Packed, pack_work, unpack_work
@@ -91,7 +91,7 @@ class Parts:
         mark = _mark(folder, what)
         if folder.is_file():
             raise EigenlensError(f"{folder} is a file; name a folder for the {what}")
-        if not folder.is_dir() or not any(folder.iterdir()):
+        if not folder.is_dir() or is_empty(folder):
             return
         if not mark.is_file():
             raise EigenlensError(f"{folder} exists and is not a {what}; name another folder")
@@ -218,6 +218,8 @@ def _mark(folder: Path, what: str) -> Path:
 
 def _empty(folder: Path) -> None:
     for path in folder.iterdir():
+        if path.name == LOCK:
+            continue  # this process may hold it
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

@@ -12,7 +12,7 @@ import torch
 from .._version import __version__
 from ..errors import EigenlensError
 from ..shell import command, option
-from .files import made_folder, read_json, write_json
+from .files import is_empty, made_folder, read_json, write_json
 
 RESULTS = {
     "study": "a study",
@@ -46,7 +46,7 @@ def check_output_dir(output_dir: str | Path | None, overwrite: bool, kind: str) 
         raise EigenlensError(
             f"{folder} already exists and is {what}; name another folder for the {kind}"
         )
-    if folder.exists() and not overwrite and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not overwrite and not (folder.is_dir() and is_empty(folder)):
         raise EigenlensError(
             f"{folder} already exists; name another folder, or overwrite it with"
             f" {option('overwrite')}"

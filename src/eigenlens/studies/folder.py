@@ -24,7 +24,7 @@ from ..data.inputs import Inputs, prepare
 from ..errors import EigenlensError
 from ..models.load import Model
 from ..passes.versions import versions
-from ..run.files import disk_errors, locked, read_json, sha256, write_json
+from ..run.files import disk_errors, is_empty, locked, read_json, sha256, write_json
 from ..shell import option, stored_option
 from .options import Options
 from .result import FILES
@@ -68,7 +68,7 @@ class StudyFolder:
             return "finished"
         if any(self.path.glob("unfinished*")):
             return "interrupted"
-        return "foreign" if any(self.path.iterdir()) else "new"
+        return "new" if is_empty(self.path) else "foreign"
 
     def check(self) -> None:
         """Refuse a folder that is not to be written to."""
