@@ -31,6 +31,13 @@ def test_a_run_that_goes_on_counts_only_what_it_did_itself():
     assert rate.words("fit inputs", 500, 1000) == "10 per second, 0:50 left"
 
 
+def test_a_stage_that_begins_again_is_timed_anew():
+    times = iter([0.0, 10.0, 100.0, 110.0])
+    rate = Rate(lambda: next(times))
+    words = [rate.words("training softmax", done, 100) for done in (1, 100, 1, 51)]
+    assert words[2:] == ["", "5 per second, 0:10 left"]
+
+
 def test_without_a_terminal_every_stage_is_one_line(capsys):
     with progress_bar() as progress:
         for what in ("reading 100 texts", "computing eigenvalues"):

@@ -95,7 +95,7 @@ def _one(
         lab,
         store,
         progress,
-        f"{at}, full attention, seed {seed}",
+        f"training full attention on the task {at}",
     )
     chosen = choose(model, task, budget, scale.candidates, SETTINGS)
     ways: dict[str, Any] = {
@@ -127,7 +127,7 @@ def _one(
             task,
             settings,
             progress=progress,
-            label=f"{at}, {way}, budget {budget:g}, seed {seed}",
+            label=f"fine-tuning {way} on the task {at}, budget {budget:g}",
         )
         shown = None if way.startswith("all") else budget
         row = {"task": at, "way": way, "budget": shown, "seed": seed, "share": share}

@@ -16,6 +16,7 @@ from torch import Tensor
 from ..anatomy.truncation import truncated
 from ..attention import find
 from ..data.inputs import Request, prepare
+from ..display import numbered
 from ..errors import EigenlensError
 from ..models.forward import forward_of
 from ..models.load import Model, load
@@ -72,10 +73,11 @@ def damage(
     One model is one part.
     """
     rows: list[Row] = []
+    stage = f"putting other mechanisms into {numbered(len(scale.models), 'pretrained model')}"
     for done, name in enumerate(scale.models):
-        progress("models", done, len(scale.models))
+        progress(stage, done, len(scale.models))
         rows += parts.part(name, functools.partial(_model, name, scale, names, progress, device))
-    progress("models", len(scale.models), len(scale.models))
+    progress(stage, len(scale.models), len(scale.models))
     refused = [row for row in rows if row["refused"]]
     reasons = dict.fromkeys(
         f"{row['model']}, {row['mechanism']}: {row['refused']}" for row in refused
@@ -166,8 +168,9 @@ def measured(
     tasks: dict[tuple[str, str], Task] = {}
     refused: dict[tuple[str, str], str] = {}
     batches = held.batches(number)
+    stage = f"putting {numbered(len(changes), 'mechanism')} into {model.name}"
     for done, batch in enumerate(batches):
-        progress(model.name, done, len(batches))
+        progress(stage, done, len(batches))
         plain = forward(batch)
         for key, change in changes.items():
             if key in refused:
@@ -179,7 +182,7 @@ def measured(
                 refused[key] = str(error)
                 continue
             tasks.setdefault(key, task_of(model, plain)).add(batch, plain, other)
-    progress(model.name, len(batches), len(batches))
+    progress(stage, len(batches), len(batches))
     rows = []
     for mechanism, settings in changes:
         key = mechanism, settings

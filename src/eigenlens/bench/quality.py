@@ -29,8 +29,10 @@ def quality(
     """
     rows: list[Row] = []
     runs = [(task, name) for task in scale.tasks for name in names if fits(name, TASKS[task])]
+    number = len(runs) * len(scale.seeds)
+    stage = f"training {numbered(number, 'model')}"
     for done, (at, name) in enumerate(runs):
-        progress("models", done * len(scale.seeds), len(runs) * len(scale.seeds))
+        progress(stage, done * len(scale.seeds), number)
         each = [
             parts.part(
                 f"{at.replace(' ', '-')}/{name}-{seed}",
@@ -39,7 +41,7 @@ def quality(
             for seed in scale.seeds
         ]
         rows.append(_summary(at, name, each))
-    progress("models", len(runs) * len(scale.seeds), len(runs) * len(scale.seeds))
+    progress(stage, number, number)
     rows = [_beside(row, rows) for row in rows]
     weights = {
         task: [row["weights"] for row in rows if row["task"] == task] for task in scale.tasks
@@ -69,7 +71,8 @@ def _one(at: str, name: str, seed: int, scale: LabScale, store: Path, progress: 
     task = task_named(at, scale)
     config = config_of(task, name, scale)
     kept = store if seed == scale.seeds[0] else None  # the spectra look at the first seed's
-    model, found = trained(task, config, seed, scale, kept, progress, f"{at}, {name}, seed {seed}")
+    stage = f"training {name} on the task {at}"
+    model, found = trained(task, config, seed, scale, kept, progress, stage)
     return {
         "loss": found.loss,
         "accuracy": found.accuracy,

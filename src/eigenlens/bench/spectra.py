@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..captures import AttentionCall, Site
-from ..display import percent
+from ..display import numbered, percent
 from ..lab import Transformer
 from ..run.parts import Parts
 from ..run.progress import Progress
@@ -45,13 +45,14 @@ def spectra(
     """
     runs = [(task, name) for task in scale.tasks for name in names if fits(name, TASKS[task])]
     heads: list[Row] = []
+    stage = f"measuring the patterns of {numbered(len(runs), 'trained model')}"
     for done, (at, name) in enumerate(runs):
-        progress("models", done, len(runs))
+        progress(stage, done, len(runs))
         heads += parts.part(
             f"{at.replace(' ', '-')}/{name}",
             functools.partial(_one, at, name, scale, store, progress),
         )
-    progress("models", len(runs), len(runs))
+    progress(stage, len(runs), len(runs))
     rows = [
         {
             "task": at,
@@ -78,7 +79,9 @@ def spectra(
 def _one(at: str, name: str, scale: LabScale, store: Path, progress: Progress) -> list[Row]:
     task = task_named(at, scale)
     config = config_of(task, name, scale)
-    model, _ = trained(task, config, scale.seeds[0], scale, store, progress, f"{at}, {name}")
+    model, _ = trained(
+        task, config, scale.seeds[0], scale, store, progress, f"training {name} on the task {at}"
+    )
     inputs = torch.cat([batch.inputs for batch in task.held_out()])[:INPUTS]
     return [{"task": at, "mechanism": name, **row} for row in head_rows(model, inputs)]
 

@@ -60,12 +60,15 @@ def speed(
 ) -> Bench:
     """Forward time (median of rounds) and peak memory at every length; one length is one part."""
     rows: list[Row] = []
+    stage = (
+        f"timing {numbered(len(names), 'mechanism')} at {numbered(len(scale.lengths), 'length')}"
+    )
     for done, n in enumerate(sorted(scale.lengths)):
-        progress("lengths", done, len(scale.lengths))
+        progress(stage, done, len(scale.lengths))
         rows += parts.part(
             f"length-{n}", functools.partial(_length, n, scale, names, rows, torch.device(device))
         )
-    progress("lengths", len(scale.lengths), len(scale.lengths))
+    progress(stage, len(scale.lengths), len(scale.lengths))
     race = parts.part("recurrence", lambda: recurrence_race(scale, torch.device(device)))
     threads = parts.part("threads", torch.get_num_threads)
     summary = summarised(rows)

@@ -105,7 +105,7 @@ def trained(
     scale: LabScale,
     store: Path | None,
     progress: Progress = silent,
-    label: str = "training",
+    label: str = "training a model",
 ) -> tuple[Transformer, Trained]:
     """A model trained from a seed.
 

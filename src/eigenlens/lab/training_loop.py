@@ -137,7 +137,7 @@ def train(
     settings: TrainingSettings,
     *,
     progress: Progress | None = None,
-    label: str = "training",
+    label: str = "training a model",
     before: Callable[[int], None] | None = None,
     extra: Callable[[Transformer], Tensor] | None = None,
     checkpoint: Path | None = None,
@@ -155,8 +155,8 @@ def train(
         Steps, batch size, learning rate and so on.
     progress : callable, optional
         Called with `(what, done, total)` during the training. Default: silent.
-    label : str, default "training"
-        The label that `progress` gets.
+    label : str, default "training a model"
+        What `progress` says is being done.
     before : callable, optional
         `before(step)` is called before each step, so that a mechanism can be refitted. Default:
         none.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.needs import check_named, names_of_scale
+from ..display import numbered
 from ..errors import EigenlensError
 from ..run.parts import Make, Parts
 from ..run.progress import Here, Progress, silent
@@ -90,10 +91,11 @@ def parts_by_model(
     An error if there is no part at all.
     """
     named = {f"{folder}/{name}": make for name, make in makes.items()}
-    parts.ahead(named, progress, "models")
+    stage = f"measuring {numbered(len(makes), 'pretrained model')}"
+    parts.ahead(named, progress, stage)
     found, missing = {}, []
     for done, (name, (part, make)) in enumerate(zip(makes, named.items())):
-        progress("models", done, len(makes))
+        progress(stage, done, len(makes))
         try:
             found[name] = parts.part(part, make)
         except EigenlensError as error:

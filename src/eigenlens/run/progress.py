@@ -45,10 +45,14 @@ class Rate:
 
     clock: Callable[[], float] = time.monotonic
     _first: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _last: dict[str, int] = field(default_factory=dict)
 
     def words(self, what: str, done: int, total: int) -> str:
         """`12.5 per second, 1:20 left`; empty where nothing can be said yet."""
         now = self.clock()
+        if done < self._last.get(what, done):  # the same again, such as the next seed of a training
+            del self._first[what]
+        self._last[what] = done
         begin, before = self._first.setdefault(what, (now, done))
         if now <= begin or done <= before:
             return ""

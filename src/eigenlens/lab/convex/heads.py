@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...display import numbered
 from ...errors import EigenlensError
 from ...run.progress import Progress, silent
 from .problem import ConvexBlock, Problem
@@ -128,9 +129,7 @@ def train_heads(
             )
             slopes = torch.autograd.grad(value, leaves)
         if evaluations % 100 == 0:
-            progress(
-                f"{m} heads, objective {float(value.detach()):.6g}", min(evaluations, most), most
-            )
+            progress(f"training {numbered(m, 'head')}", min(evaluations, most), most)
         evaluations += 1
         return float(value.detach()), torch.cat([slope.flatten() for slope in slopes]).cpu().numpy()
 

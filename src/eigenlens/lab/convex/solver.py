@@ -85,7 +85,7 @@ def _fista(
             now = certificate(problem, beta, Z, AZ, best)
             best = now["bound"]
             history.append({"step": step, **now})
-            progress(f"objective {now['objective']:.6g}, gap {now['gap']:.1e}", step, most)
+            progress("solving the convex problem", step, most)
             if now["gap"] <= tolerance or step == most:
                 break
         g = problem.adjoint(loss.gradient(AY))

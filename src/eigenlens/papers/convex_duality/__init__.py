@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -65,19 +66,21 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for name in BLOCKS
         for loss in LOSSES
     }
-    blocks = parts.each(of_blocks, progress, "blocks")
+    blocks = parts.each(
+        of_blocks, progress, f"solving {numbered(len(of_blocks), 'convex problem')}"
+    )
     makes = {
         f"heads-{one}": partial(head_runs, scale, 1000 * seed + one) for one in range(scale.sets)
     }
     makes["path"] = partial(path_rows, scale, 1000 * seed)
     makes["counterexample"] = partial(counterexample, scale, 1000 * seed)
-    *sets, path, off = parts.each(makes, progress, "numbers of heads, path, counterexample")
+    *sets, path, off = parts.each(makes, progress, "training heads and following the penalty")
     counted = [row for one in sets for row in one]
     tokens = PictureTokens(scale, seed)
     drawn = parts.each(
         {f"tokens-{draw}": partial(token_run, tokens, scale, draw) for draw in range(scale.draws)},
         progress,
-        "tokens of pictures",
+        "clustering tokens of pictures",
     )
     return {
         "blocks": [run["row"] for run in blocks],

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ...display import numbered
 from ...lab import (
     Config,
     LearningTask,
@@ -64,9 +65,8 @@ def training_rows(
                 work = partial(_run, task, name, scale, parts, seed + number, progress)
                 makes[f"training/{task.replace(' ', '-')}/{name}-{number}"] = work
                 tasks.append(task)
-    return [
-        {"task": task, **run} for task, run in zip(tasks, parts.each(makes, progress, "training"))
-    ]
+    stage = f"training {numbered(len(makes), 'model')}"
+    return [{"task": task, **run} for task, run in zip(tasks, parts.each(makes, progress, stage))]
 
 
 def _run(
@@ -90,7 +90,7 @@ def _run(
         made,
         settings,
         progress=progress,
-        label=f"{task}: {name}, seed {seed}",
+        label=f"training {name} on the task {task}",
         checkpoint=checkpoint,
     )
     if checkpoint is not None:

@@ -24,6 +24,7 @@ import torch
 
 from ...attention.interpolated import InterpolatedKeys
 from ...data.text import pieces
+from ...display import numbered
 from ...lab import Config, MaskedBytes, TrainingSettings, Transformer, evaluate, split, train
 from ...run.parts import Parts
 from ...run.progress import Progress
@@ -132,7 +133,7 @@ def _base(
         task,
         settings,
         progress=progress,
-        label=f"seed {seed}: full attention",
+        label=f"training full attention, seed {seed}",
         checkpoint=checkpoint,
     )
     return base, layer_moments(base, task, experiment.statistics, settings.batch, seed + 1000)
@@ -153,7 +154,8 @@ def _one_seed(
         name: partial(_one_run, experiment, task, *base, run, seed, progress)
         for run, name in names.items()
     }
-    return [row for rows in parts.each(makes, progress, f"seed {seed}: runs") for row in rows]
+    stage = f"tuning {numbered(len(makes), 'mechanism')}, seed {seed}"
+    return [row for rows in parts.each(makes, progress, stage) for row in rows]
 
 
 def _one_run(
@@ -211,7 +213,7 @@ def _one_run(
         task,
         settings,
         progress=progress,
-        label=f"seed {seed}: {run.mechanism} {run.share:.1%} {run.protocol}",
+        label=f"tuning {run.mechanism}, {run.protocol}",
         before=refit if run.protocol == "refit" else None,
     )
     rows.append(

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -81,7 +82,16 @@ TASKS: dict[str, Any] = {"reviews": reviews, "clothing": clothing, "stories": st
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     explained = {name: partial(make, scale, seed, progress) for name, make in TASKS.items()}
-    tasks = dict(zip(explained, parts.each(explained, progress, "deletions")))
+    tasks = dict(
+        zip(
+            explained,
+            parts.each(
+                explained,
+                progress,
+                f"explaining the answers of {numbered(len(explained), 'model')}",
+            ),
+        )
+    )
     makes = {}
     for build in scale.builds:
         for read in ("class token", "mean"):
@@ -96,7 +106,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
                 makes[slug] = partial(
                     planted_run, build, read, **sizes, seed=start, progress=progress
                 )
-    planted = parts.each(makes, progress, "planted inputs")
+    planted = parts.each(
+        makes, progress, f"training {numbered(len(makes), 'model')} on a planted token"
+    )
     return {
         "areas": [row for task, found in tasks.items() for row in area_rows(task, found)],
         "pairs": [

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...display import numbered
 from ...explanations.deletion import FRACTIONS, Deletion, deletion_curves
 from ...explanations.methods import METHODS, attribute
 from ...explanations.scores import Score, last_token, logits_of
@@ -53,11 +54,12 @@ def compare_methods(
         generator = torch.Generator().manual_seed(1000 * seed + draw)
         scores[f"{RANDOM} {draw}"] = torch.rand(len(asked), T, generator=generator)
     both: dict[tuple[str, str], list[Tensor]] = {}  # (N, F) of every draw
-    progress(f"{name}: deletion", 0, 1)
+    stage = f"deleting tokens of {len(asked)} {name}"
+    progress(stage, 0, 1)
     for found in deletions_of(model, asked, scores):
         label = RANDOM if found.method.startswith(f"{RANDOM} ") else found.method
         both.setdefault((label, found.order), []).append(found.scores)
-    progress(f"{name}: deletion", 1, 1)
+    progress(stage, 1, 1)
     return _plain(both, model, asked)
 
 
@@ -67,8 +69,9 @@ def scores_of(
     """Scores (N, T) of every method, some inputs at a time; what is beyond a shorter text is 0."""
     T, parts = asked.keep.shape[1], list(asked.parts(size))
     found: dict[str, list[Tensor]] = {}
+    stage = f"attributing {len(asked)} {name} by {numbered(len(methods), 'method')}"
     for done, part in enumerate(parts):
-        progress(f"{name}: methods", done, len(parts))
+        progress(stage, done, len(parts))
         for method, scores in attribute(
             model, part.batch, target_of(model, part.batch), methods
         ).items():

@@ -98,14 +98,13 @@ def planted_run(
 
     How often each method ranks it first, and the deletion curves.
     """
-    task, name = (
-        Planted(read, test=inputs, seed=seed),
-        f"planted token, {build}, {read}, seed {seed}",
-    )
+    task, name = Planted(read, test=inputs, seed=seed), "inputs with a planted token"
     torch.manual_seed(seed)
     model = Transformer(task.config(layers=layers, width=32, heads=4, **BUILDS[build]))
     settings = TrainingSettings(steps, batch=64, rate=3e-3, measure=steps, seed=seed)
-    done = train(model, task, settings, progress=progress, label=name)
+    done = train(
+        model, task, settings, progress=progress, label=f"training {build}, read at the {read}"
+    )
     loaded = load((model if task.pooled else AtClassToken(model)).eval())
     keep = torch.zeros_like(task.test.inputs, dtype=torch.bool)
     keep[:, 0] = True

@@ -25,7 +25,7 @@ def reviews(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
 
     With the checks of relevance.
     """
-    progress("reviews: probe", 0, 1)
+    progress("training a probe on reviews", 0, 1)
     base = load("minilm")
     learn, held = labelled_reviews(base, scale.learned_texts, scale.held_texts, seed=seed)
     model = probe_of(base, learn, SENTIMENT, "mean")
@@ -41,14 +41,19 @@ def clothing(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
 
     The picture has 7 × 7 patches.
     """
-    progress("clothing: probe", 0, 1)
+    progress("training a probe on pictures of clothing", 0, 1)
     base = load("dinov2-small")
     learn, held = labelled_pictures(base, scale.learned_pictures, scale.held_pictures, seed=seed)
     model = probe_of(base, learn, CLOTHING, "first")
     asked = next(held.parts(scale.pictures))
     return _with_accuracy(
         compare_methods(
-            model, asked, draws=scale.draws, seed=seed, progress=progress, name="clothing"
+            model,
+            asked,
+            draws=scale.draws,
+            seed=seed,
+            progress=progress,
+            name="pictures of clothing",
         ),
         model,
         held,
@@ -60,7 +65,7 @@ def stories(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
 
     Right is the token that it finds likeliest when nothing is gone.
     """
-    progress("stories: telling", 0, 1)
+    progress("writing stories", 0, 1)
     model = load("stories15m")
     asked = own_stories(model, scale.stories, scale.tokens, seed)
     return compare_methods(

@@ -318,7 +318,7 @@ def trained(
         task,
         TrainingSettings(steps, rate=scale.rate, measure=max(1, steps // 5), seed=seed),
         progress=progress,
-        label=f"{task_name}, {kind}, seed {seed}",
+        label=f"training {kind} on the task {task_name}",
     )
     with torch.no_grad():
         patterns = model.patterns(next(iter(task.held_out())).inputs[:16])

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ...display import numbered
 from ...lab import NextBytes, TrainingSettings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Progress
@@ -88,7 +89,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for at in range(seed, seed + scale.seeds)
         for gate in scale.gates
     }
-    runs = parts.each(makes, progress, "training")
+    runs = parts.each(makes, progress, f"training {numbered(len(makes), 'model')}")
     rows = [{**run["end"], "even": uniform_share(scale.length)} for run in runs]
     return {
         "runs": rows,
@@ -117,7 +118,7 @@ def one_run(scale: Scale, gate: str, seed: int, progress: Progress) -> dict[str,
     settings = TrainingSettings(
         scale.steps, scale.batch, scale.rate, measure=scale.measure, seed=seed
     )
-    done = train(model, task, settings, progress=progress, label=f"seed {seed}: gate {gate}")
+    done = train(model, task, settings, progress=progress, label=f"training with the gate {gate}")
     end = {
         "gate": gate,
         "seed": seed,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from ...display import numbered
 from ...lab import TrainingSettings
 from ...run.parts import Parts
 from ...run.progress import Progress
@@ -92,7 +93,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     makes["equality"] = partial(
         equality, scale.equal_tokens, 2, scale.head_width, scale.chunks, scale.seeds, seed
     )
-    *composed, held, equal = parts.each(makes, progress, "composition, capacity, chunks")
+    *composed, held, equal = parts.each(
+        makes, progress, "measuring composition, capacity and chunks"
+    )
     timed = partial(
         speed,
         scale.lengths,
@@ -101,7 +104,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         scale.head_width,
         scale.repeats,
         seed,
-        partial(progress, "speed"),
+        partial(progress, f"timing {numbered(len(scale.lengths), 'length')}"),
     )
     tables = {
         "composition": [row for one in composed for row in one],

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ...display import numbered
 from ...lab import Composition, TrainingSettings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Progress
@@ -42,7 +43,8 @@ def trained(
             makes[name] = partial(
                 _one, pattern, functions, values, shape, settings, start, name, parts, progress
             )
-    return [row for rows in parts.each(makes, progress, "training") for row in rows]
+    stage = f"training {numbered(len(makes), 'model')}"
+    return [row for rows in parts.each(makes, progress, stage) for row in rows]
 
 
 def _one(
@@ -64,7 +66,7 @@ def _one(
         task,
         TrainingSettings(**{**vars(settings), "seed": seed}),
         progress=progress,
-        label=f"composition of {functions}, {pattern}, seed {seed}",
+        label=f"training layers {pattern} to compose {functions} functions",
         checkpoint=parts.checkpoint(name),
     )
     facts = {

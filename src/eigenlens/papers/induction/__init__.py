@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from ...captures import Labels, location_of
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -54,7 +55,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     runs = parts.each(
         {f"curve-{start}": partial(curve, scale.sequences, start, OLDEST) for start in starts},
         progress,
-        "training",
+        f"training from {numbered(scale.seeds, 'seed')}",
     )
     apart = {
         f"stages-{start}": partial(stages, scale.fewer, start, scale.shrink) for start in starts[:3]
@@ -62,7 +63,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     apart["readings"] = partial(readings, scale.fewer, seed, OLDEST)
     apart["others"] = partial(other_parent_rows, scale.fewer, seed, OLDEST // scale.shrink)
     *staged, read, sets = parts.each(
-        apart, progress, "stage after stage, other readings, other parents"
+        apart, progress, "training in stages, by other readings and with other parents"
     )
     makes = {
         name: partial(model_heads, name, scale.inputs, scale.draws, seed) for name in scale.models

@@ -101,7 +101,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         "cloud": partial(clouds, scale, seed),
         "causal": partial(causal, scale, seed),
     }
-    gradient_runs, depth, spectrum_runs, width, encoder, cloud, masked = parts.each(makes, progress)
+    gradient_runs, depth, spectrum_runs, width, encoder, cloud, masked = parts.each(
+        makes, progress, "measuring random attention and an encoder"
+    )
     return {
         "spectrum": means_over_seeds(spectrum_runs, ("model", "T")),
         "spectrum runs": spectrum_runs,

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ...attention.relevance import evenness
+from ...display import numbered
 from ...lab import Repeated, TrainingSettings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Progress
@@ -63,8 +64,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     facts = parts.part("checks", partial(checks, seed))
     built = parts.part("configurations", partial(configurations, seed))
     maps: list[dict[str, Any]] = []
+    stage = f"measuring the relevance of heads of {numbered(len(scale.models), 'model')}"
     for done, name in enumerate(scale.models):
-        progress("relevance of loaded models", done, len(scale.models))
+        progress(stage, done, len(scale.models))
         maps += parts.part(
             f"map-{name}",
             partial(catalogue_map, name, scale.text, scale.length, scale.inputs, seed),
@@ -74,7 +76,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for kind in KINDS:
             slug = kind.replace(",", "").replace(" ", "-")
             makes[f"run-{slug}-{start}"] = partial(miniature, kind, scale, start, progress)
-    runs = parts.each(makes, progress, "training")
+    runs = parts.each(makes, progress, f"training {numbered(len(makes), 'model')}")
     return {
         "checks": facts,
         "configurations": built,
@@ -102,7 +104,7 @@ def miniature(kind: str, scale: Scale, seed: int, progress: Progress) -> dict[st
     )
     model = Transformer(config)
     settings = TrainingSettings(scale.steps, batch=32, rate=1e-3, measure=scale.steps, seed=seed)
-    done = train(model, task, settings, progress=progress, label=f"{kind}, seed {seed}")
+    done = train(model, task, settings, progress=progress, label=f"training heads: {kind}")
     relevance = lab_relevance(model, next(iter(task.held_out())).inputs)
     full = Transformer(task.config(layers=scale.layers, width=scale.width, heads=4))
     return {

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...data.needs import names_of_scale
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -63,8 +64,9 @@ QUICK = Scale(
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     blocks: list[dict[str, Any]] = []
+    stage = f"measuring {numbered(len(scale.models), 'pretrained encoder')}"
     for done, name in enumerate(scale.models):
-        progress("pretrained encoders", done, len(scale.models))
+        progress(stage, done, len(scale.models))
         blocks += parts.part(f"blocks-{name}", partial(pretrained, name, scale, seed))
     makes = {}
     for start in range(seed, seed + scale.seeds):
@@ -72,7 +74,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
             slug = f"{read_out.replace(' ', '-')}-{start}"
             makes[f"digits-{slug}"] = partial(digits_run, read_out, scale, start, progress)
             makes[f"reviews-{slug}"] = partial(reviews_run, read_out, scale, start, progress)
-    runs = parts.each(makes, progress, "read-outs")
+    runs = parts.each(makes, progress, f"training {numbered(len(makes), 'read-out')}")
     digits, reviews = runs[::2], runs[1::2]
     blocks += [row for run in digits for row in run["steps"]]
     fusion = [row for run, row in zip(digits, reviews) for row in (run["row"], row)]

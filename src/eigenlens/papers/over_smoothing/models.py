@@ -59,7 +59,13 @@ def digits_run(read_out: str, scale: Scale, seed: int, progress: Progress) -> di
     plain = read_out == "last layer"
     steps = _lab_steps(model, task, "random start", seed) if plain else []
     settings = TrainingSettings(scale.steps, batch=32, rate=1e-3, measure=scale.steps, seed=seed)
-    done = train(model, task, settings, progress=progress, label=f"digits, {read_out}, seed {seed}")
+    done = train(
+        model,
+        task,
+        settings,
+        progress=progress,
+        label=f"learning digits by the read-out {read_out}",
+    )
     steps += _lab_steps(model, task, "trained", seed) if plain else []
     with torch.no_grad():
         read = _read_stream(model, next(iter(task.held_out())).inputs)
@@ -169,7 +175,7 @@ def reviews_run(read_out: str, scale: Scale, seed: int, progress: Progress) -> d
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-        progress(f"reviews, {read_out}, seed {seed}", epoch + 1, scale.epochs)
+        progress(f"learning reviews by the read-out {read_out}", epoch + 1, scale.epochs)
     with torch.no_grad():
         logits = torch.cat([reader(states[rows], tokens[rows]) for rows in asked.split(64)])
         alike = torch.cat(

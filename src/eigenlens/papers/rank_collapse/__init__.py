@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ...stats.rounding import rows_in_words
@@ -78,7 +79,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         f"random/{family}-{start}": partial(random_run, family, start, scale, seed, progress)
         for family, start in starts
     }
-    runs = parts.each(own, progress, "random models")
+    runs = parts.each(own, progress, f"measuring {numbered(len(own), 'random model')}")
     changed = {
         f"random/{family}-{start}-{what.replace(' ', '-')}": partial(
             other_run, what, family, start, scale, seed
@@ -86,7 +87,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for family, start in starts
         for what in (NO_NORM, OTHER_TEXT)
     }
-    others = parts.each(changed, progress, "random models, otherwise")
+    others = parts.each(
+        changed, progress, "measuring random models without norms and on other text"
+    )
     models = catalogue_runs(scale, parts, seed, progress)
     circles = training.circle_table(scale.training, parts, progress)
     return {

@@ -32,7 +32,7 @@ def cut_model(
     for done, rank in enumerate(
         ranks := sorted({min(rank, width) for rank in scale.ranks} | {width})
     ):
-        progress(f"{name}, all heads", done, len(ranks))
+        progress(f"lowering the rank of all heads of {name}", done, len(ranks))
         with truncated(model.module, rank):
             cut.append(
                 {
@@ -47,7 +47,7 @@ def cut_model(
     some = batches[: max(1, len(batches) // 4)]
     own = outputs(model, some)
     for done, (at, head) in enumerate(heads):
-        progress(f"{name}, one head", done, len(heads))
+        progress(f"lowering the rank of one head of {name} at a time", done, len(heads))
         for rank in scale.alone:
             with truncated(model.module, rank, [(at, head)]):
                 found = quality(model, own, outputs(model, some), some)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -95,7 +96,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for at in range(seed, seed + scale.training.seeds)
         for number, variant in enumerate(VARIANTS)
     }
-    runs = parts.each(trainings, progress, "training")
+    runs = parts.each(trainings, progress, f"training {numbered(len(trainings), 'model')}")
     layers = [row for found in models for row in found["layers"]]
     return {
         "models": [found["summary"] for found in models],

@@ -106,7 +106,7 @@ def one_run(variant: str, scale: SinksTraining, seed: int, progress: Progress) -
     settings = TrainingSettings(
         scale.steps, scale.batch, scale.rate, measure=scale.steps, seed=seed
     )
-    done = train(model, task, settings, progress=progress, label=f"{variant}, seed {seed}")
+    done = train(model, task, settings, progress=progress, label=f"training {variant}")
     return {
         "attention": variant,
         "seed": seed,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -97,7 +98,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for family in scale.families
     }
     exact = [
-        row for rows in parts.each(families, progress, "exactness, random models") for row in rows
+        row
+        for rows in parts.each(families, progress, "checking F(X) = T(X)·X + B on random models")
+        for row in rows
     ]
     makes = {
         name: partial(
@@ -125,8 +128,13 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         f"jacobian/{name}": partial(catalogue_jacobian, name, *sizes, seed)
         for name in scale.derived
     }
-    jacobian = [row for rows in parts.each(derived, progress, "Jacobian") for row in rows]
+    jacobian = [
+        row
+        for rows in parts.each(derived, progress, "comparing T with the Jacobian")
+        for row in rows
+    ]
     cost = []
+    stage = f"timing {numbered(len(scale.lengths), 'length')}"
     for done, length in enumerate(scale.lengths):
         cost.append(
             parts.part(
@@ -134,7 +142,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
                 partial(length_row, scale.derived[0], scale.text, length, scale.seconds, seed),
             )
         )
-        progress("cost", done + 1, len(scale.lengths))
+        progress(stage, done + 1, len(scale.lengths))
     reviews = (scale.learned, scale.asked, scale.longest, scale.draws)
     deletion = parts.part(
         "deletion", partial(deletion_run, scale.derived[0], *reviews, seed, progress)
@@ -149,7 +157,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         ),
         "cost": cost,
         "width": parts.each(
-            {f"width/{width}": partial(width_row, width, 64, seed) for width in scale.widths}
+            {f"width/{width}": partial(width_row, width, 64, seed) for width in scale.widths},
+            progress,
+            f"measuring the memory of {numbered(len(scale.widths), 'width')}",
         ),
         "areas": area_rows("reviews", deletion),
         "pairs": [
@@ -160,7 +170,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         "maps": [
             row
             for rows in parts.each(
-                {f"maps/{name}": partial(map_rows, name) for name in scale.pictured}
+                {f"maps/{name}": partial(map_rows, name) for name in scale.pictured},
+                progress,
+                "drawing the maps of a sentence",
             )
             for row in rows
         ],
