@@ -92,7 +92,7 @@ def damage(
         sentence(kept),
         tables={"damage": kept, "refused": refused},
         notes=(*message, *reasons),
-        shown=(("What the models lose", "damage"),),
+        shown=(("What is left of the models' answers (kept: 1 where nothing changed)", "damage"),),
     )
 
 

@@ -60,7 +60,8 @@ def quality(
         notes=tuple(notes),
         shown=(
             (
-                "Held-out quality with equal weights and steps; least and largest of the seeds",
+                "Held-out loss (mean, least and largest of the seeds) with equal weights and steps;"
+                " attention cost in multiply-adds, full attention = 1",
                 "quality",
             ),
         ),

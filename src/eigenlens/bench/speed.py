@@ -85,7 +85,8 @@ def speed(
         settings={"threads": threads, "device": device},
         shown=(
             (
-                "How time grows with length, and from where on it is below torch's own attention",
+                "How time grows with length, from how many tokens on it is below torch's own"
+                " attention, and what the longest input takes",
                 "summary",
             ),
             ("The gated delta rule in chunks and token by token", "recurrence"),

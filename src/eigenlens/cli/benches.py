@@ -110,8 +110,8 @@ def bench(
         drawn = save_charts(found.charts(), output_dir / name / "pictures")
         records.append({**found.record(), "pictures": [str(path) for path in drawn]})
         if not as_json:
-            show(found)
-            print(f"Everything is in {output_dir / name}, the picture is {drawn[0]}.\n")
+            show(found, folder=output_dir / name)
+            print(f"Everything is in {output_dir / name}; the main picture is {drawn[0]}.\n")
     if as_json:
         print(json.dumps(records[0] if len(records) == 1 else records))
 

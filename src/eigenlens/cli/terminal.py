@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ def show(result: Result, full: bool = False, folder: Path | None = None) -> None
         if full or not table.long:
             print_table(table.title, labelled(table.rows if full else table.short()), full)
             if table.below:
-                print_text(f"{table.below}\n")
+                _print_notes(table.below)
     for line in result.remarks():
         print_text(line)
     print_text(result.sentence)
@@ -64,15 +65,38 @@ def print_table(title: str, rows: Sequence[dict[str, Any]], full: bool = False) 
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name in rows[0] if rows else []:
-        words = isinstance(rows[0][name], str) and not rows[0][name][:1].isdigit()
-        table.add_column(name.replace("_", " "), justify="left" if words else "right")
+        cells = [row.get(name) for row in rows]
+        words = [isinstance(x, str) and not x[:1].isdigit() for x in cells if x is not None]
+        longest = max(len(word) for x in cells for word in [*_cell(x).split(), ""])
+        table.add_column(
+            name.replace("_", " "),
+            justify="left" if 2 * sum(words) >= len(words) > 0 else "right",
+            overflow="fold",
+            min_width=min(longest, WIDTH // 3),  # headings are broken before names are
+        )
     for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
+        table.add_row(*(_cell(row.get(name)) for name in rows[0]))
     console = _console(full)
     if title:  # a title of the table itself would be folded to its width
         console.print(title, style="bold", markup=False, highlight=False)
     console.print(table)
     console.print()
+
+
+def _print_notes(text: str) -> None:
+    """Print the lines below a table, each broken between words and indented from then on."""
+    width = min(_console().width, WIDTH)
+    for line in text.splitlines():
+        begin = len(line.split(" ")[0]) + 1 if line[:1].isdigit() else 0
+        for one in textwrap.wrap(
+            line,
+            width,
+            subsequent_indent=" " * begin,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ):
+            print(one)
+    print()
 
 
 def _is_cut(table: TitledTable) -> bool:

@@ -74,7 +74,7 @@ def train(
     if as_json:
         print(json.dumps({**done.record(), "pictures": [str(path) for path in drawn]}))
         return
-    show(done)
+    show(done, folder=output_dir)
     print(
         f"\nThe run is in {output_dir}; in Python: from eigenlens import lab;"
         f" lab.open({str(output_dir)!r}).model()"

@@ -88,6 +88,7 @@ class Reproduction(TablesResult):
 
     kind = "reproduction"
     left_out = frozenset({"seeds", "kept_low", "kept_high", "training_gigaflops", "each"})
+    most_rows = 12
 
     paper: str
     title: str
@@ -128,12 +129,29 @@ class Reproduction(TablesResult):
             check_schema(record, SCHEMA, "it")
             return cls.from_record(record)
 
+    def main_columns(self, name: str) -> Sequence[str]:
+        """The columns that the paper names for this table."""
+        from . import PAPERS
+
+        return PAPERS[self.paper].columns.get(name, ()) if self.paper in PAPERS else ()
+
     def printed(self) -> list[TitledTable]:
-        """The claims with their notes, and the tables that a terminal prints."""
-        keys = ("claim", "published", "measured", "verdict")
-        claims = [{key: row[key] for key in keys} for row in self.rows()]
+        """The claims with their notes, by number, and the tables behind them."""
+        claims = [
+            {
+                "#": number,
+                "claim": claim.claim,
+                "published": claim.published,
+                "measured": claim.measured,
+                "low": claim.interval and claim.interval[0],
+                "high": claim.interval and claim.interval[1],
+                "verdict": claim.verdict,
+            }
+            for number, claim in enumerate(self.claims, 1)
+        ]
         notes = "\n".join(f"{i}. {claim.note}." for i, claim in enumerate(self.claims, 1))
-        return [TitledTable("Claims", claims, notes), *super().printed()]
+        main = ("#", "claim", "published", "measured", "verdict")
+        return [TitledTable("Claims", claims, notes, main), *super().printed()]
 
     def plot(self) -> Any:
         """The paper's main picture (an altair chart)."""

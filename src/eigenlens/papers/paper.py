@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,9 @@ class Paper:
     it makes as a part, which a run with `resume` finds again; what a reader of this one run has to
     know, such as a model that could not be loaded, it adds to `parts.notes`. `claims(tables,
     quick)` judges the tables. `charts(tables)` draws them, the main picture first. `shown` are the
-    tables to print, title and name of each. `notes` belong to every run. `reads(scale)` are the
-    catalogue's models and data sets that a run of that scale reads: by default those that the scale
-    names.
+    tables to print, title and name of each; `columns` are the main columns of a table that has too
+    many for a page. `notes` belong to every run. `reads(scale)` are the catalogue's models and data
+    sets that a run of that scale reads: by default those that the scale names.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Paper:
     shown: Sequence[Sequence[str]] = ()
     notes: tuple[str, ...] = ()
     reads: Callable[[Any], Sequence[str]] = names_of_scale
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def check(self, quick: bool) -> None:
         """Refuse a run whose models and data need libraries that are not here."""

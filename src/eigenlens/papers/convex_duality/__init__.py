@@ -136,6 +136,9 @@ NOTES = (
         " Fashion-MNIST"
     ),
 )
+MAIN_COLUMNS = {
+    "blocks": ("block", "loss", "optimum", "heads", "enough", "steps", "gap", "trained off"),
+}
 paper = Paper(
     "convex-duality",
     "Unravelling attention via convex duality (arXiv 2205.08078)",
@@ -146,4 +149,5 @@ paper = Paper(
     charts,
     SHOWN,
     NOTES,
+    columns=MAIN_COLUMNS,
 )

@@ -86,6 +86,18 @@ SHOWN = (
         "training",
     ),
 )
+MAIN_COLUMNS = {
+    "training": (
+        "mechanism",
+        "protocol",
+        "share",
+        "loss",
+        "accuracy",
+        "kept",
+        "attention_cost",
+        "forward_milliseconds",
+    ),
+}
 paper = Paper(
     "eigen-analysis",
     "Eigen analysis of self-attention and its reconstruction from partial computation (arXiv"
@@ -96,4 +108,5 @@ paper = Paper(
     claims_of,
     charts,
     SHOWN,
+    columns=MAIN_COLUMNS,
 )

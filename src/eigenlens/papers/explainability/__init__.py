@@ -211,6 +211,9 @@ NOTES = (
         " registry, so its figures have no counterpart here: published directions are judged"
     ),
 )
+MAIN_COLUMNS = {
+    "areas": ("task", "method", "positive", "negative", "positive, accuracy", "negative, accuracy"),
+}
 paper = Paper(
     "explainability",
     "Generic attention-model explainability (arXiv 2103.15679)",
@@ -222,4 +225,5 @@ paper = Paper(
     SHOWN,
     NOTES,
     lambda scale: ("minilm", "dinov2-small", "stories15m", "reviews", "fashion-mnist"),
+    columns=MAIN_COLUMNS,
 )

@@ -151,6 +151,9 @@ SHOWN = (
     ("Which come first", "order"),
     ("Induction without previous-token heads", "ablation"),
 )
+MAIN_COLUMNS = {
+    "ablation": ("model", "heads", "number", "prefix of induction heads"),
+}
 paper = Paper(
     "induction",
     "Unveiling induction heads (arXiv 2409.10559)",
@@ -167,4 +170,5 @@ paper = Paper(
             " the published figures are met so"
         ),
     ),
+    columns=MAIN_COLUMNS,
 )

@@ -232,6 +232,18 @@ NOTES = (
     "the penalty is LocAteR-style: the paper's own equation was not at hand",
     "eigenvalues are those of W_Q W_Kᵀ without biases and without the gain of the norm before it",
 )
+MAIN_COLUMNS = {
+    "toy": ("trace", "variance", "distance", "entropy", "rho near", "rho far"),
+    "training": (
+        "penalty",
+        "loss",
+        "perplexity",
+        "entropy",
+        "distance",
+        "eigenvalue mean",
+        "eigenvalue spread",
+    ),
+}
 paper = Paper(
     "qk-eigenspectrum",
     "Self-attention localises when the QK eigenspectrum concentrates (arXiv 2402.02098)",
@@ -242,4 +254,5 @@ paper = Paper(
     charts,
     SHOWN,
     NOTES,
+    columns=MAIN_COLUMNS,
 )

@@ -120,6 +120,30 @@ SHOWN = (
     ("Patterns whose sinks are known", "patterns"),
     ("A planted amplifier", "planted"),
 )
+MAIN_COLUMNS = {
+    "models": (
+        "model",
+        "layers",
+        "sink rate",
+        "sinks at the first token",
+        "spike",
+        "spike over median",
+        "inputs with spikes",
+        "steps up",
+        "steps down",
+    ),
+    "steps": (
+        "model",
+        "layer",
+        "steps",
+        "before",
+        "largest",
+        "largest channel",
+        "amplified channel",
+        "λ₁",
+        "λ₂",
+    ),
+}
 paper = Paper(
     "sinks",
     "The spike, the sparse and the sink (arXiv 2603.05498)",
@@ -139,4 +163,5 @@ paper = Paper(
             " thousand: directions, not values"
         ),
     ),
+    columns=MAIN_COLUMNS,
 )

@@ -221,6 +221,38 @@ SHOWN = (
         "pairs",
     ),
 )
+MAIN_COLUMNS = {
+    "families": (
+        "weights",
+        "model",
+        "precision",
+        "relative error",
+        "largest error",
+        "completeness",
+        "largest a_ij of a later token",
+    ),
+    "T and J": (
+        "model",
+        "weights",
+        "directions",
+        "‖T−J‖/‖J‖",
+        "cosine of T and J",
+        "‖TX+B−Y‖/‖Y‖",
+        "‖JX+B−Y‖/‖Y‖",
+    ),
+    "cost": (
+        "tokens",
+        "forward ms",
+        "freeze / forward",
+        "row / forward",
+        "column / forward",
+        "graph MB",
+        "row MB",
+        "whole MB",
+    ),
+    "areas": ("method", "positive", "negative", "positive, accuracy", "negative, accuracy"),
+    "pairs": ("method", "against", "order", "gain", "low", "high", "inputs won"),
+}
 paper = Paper(
     "tensorlens",
     "TensorLens: the whole transformer as one input-dependent linear operator (arXiv 2601.17958)",
@@ -237,4 +269,5 @@ paper = Paper(
         ),
         "the comparison on pictures and of more methods is in the paper `explainability`",
     ),
+    columns=MAIN_COLUMNS,
 )
