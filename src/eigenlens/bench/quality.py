@@ -106,7 +106,7 @@ def _summary(task: str, name: str, each: Sequence[Row]) -> Row:
 
 
 def _beside(row: Row, rows: Sequence[Row]) -> Row:
-    """With the attention's multiply-adds as a share of full attention's, where that took part."""
+    """The row with its attention cost as a share of full attention's, if that took part."""
     full = next(
         (other for other in rows if other["task"] == row["task"] and other["mechanism"] == FULL),
         None,

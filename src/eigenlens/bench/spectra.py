@@ -33,7 +33,7 @@ MEASURES = {
     "largest_column": "weight on the heaviest key",
     "entropy": "entropy of attention rows, as a share of the largest possible",
 }
-"""Of every head; a table has the median of the heads."""
+"""What is measured of every head; a table has the median of the heads."""
 
 
 def spectra(
@@ -71,7 +71,7 @@ def spectra(
         "What a mechanism does to rank, sinks and gap of the patterns",
         sentence(rows),
         tables={"spectra": rows, "heads": heads},
-        notes=("weights below zero count with their size",),
+        notes=("negative weights count by their absolute value",),
         shown=(
             (
                 "Patterns of trained models, median of the heads; row dimensions hold 90 % of the"
@@ -173,7 +173,7 @@ def measures_of(A: Tensor) -> Row:
 
 
 def sentence(rows: Sequence[Row]) -> str:
-    """Who has the largest and the least rank, and the largest sink, in words."""
+    """Which mechanism has the largest and the least rank, and the largest sink, in words."""
     message: list[str] = []
     for task in dict.fromkeys(row["task"] for row in rows):
         mine = [row for row in rows if row["task"] == task]

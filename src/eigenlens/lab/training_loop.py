@@ -1,6 +1,6 @@
 """The training loop of every experiment.
 
-Deterministic, measured, and going on where it was killed.
+It is deterministic, measures held-out loss on the way, and goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Progress = Callable[[str, int, int], None]
 class TrainingSettings:
     """AdamW with a linear warm-up and a cosine down to a tenth of `rate`.
 
-    Gradients clipped to norm 1.
+    Gradients are clipped to norm 1.
 
     `patience` stops a run after that many measurements without a better held-out loss; None runs
     all steps. `penalty` times the localisation penalty of every head's `W_Q W_Kᵀ`, their mean, is

@@ -42,7 +42,7 @@ SCHEMA = {
 class Claim:
     """One claim: what was `published`, what was `measured`, and whether they agree.
 
-    What was measured has its `interval`.
+    `interval` is that of what was measured.
 
     `note` names the criterion that the verdict rests on, and what the interval spans. Where a claim
     is out of reach, `measured` is the nearest miniature, or None.
@@ -75,7 +75,7 @@ def judged(
 ) -> Claim:
     """A claim whose verdict follows from a bound on what was measured; NaN meets no bound."""
     if (at_most is None) == (at_least is None):
-        raise EigenlensError("a verdict rests on one bound, from above or from below")
+        raise EigenlensError("give either at_most or at_least: a verdict rests on one bound")
     holds = measured <= at_most if at_most is not None else measured >= (at_least or 0.0)
     return Claim(
         claim, published, measured, interval, "reproduced" if holds else "not reproduced", note

@@ -1,6 +1,6 @@
 """A small model learns to sort, and real text, with each normalisation.
 
-Held-out loss, and how many keys it explains away.
+Measured are its held-out loss and how many keys it explains away.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ TASKS = ("sort", "masked bytes")
 
 @dataclass(frozen=True)
 class DoublyNormalisedTraining:
-    """A text and a model of its masked bytes, both small, and how long it learns.
-
-    And the same of sorting 8 letters.
-    """
+    """A text, a small model of its masked bytes, how long it learns, and the same for sorting."""
 
     text: str
     characters: int
@@ -125,9 +122,9 @@ def _bytes(scale: DoublyNormalisedTraining, name: str) -> tuple[LearningTask, Co
 
 @torch.no_grad()
 def _keys(model: Transformer, task: LearningTask) -> tuple[float, float, float | None]:
-    """The share of held-out keys with a weight below 1/S, and the least weight.
+    """The share of held-out keys of all heads with a weight below 1/S, and the least weight.
 
-    Of all heads; and the mean share of softmax.
+    Also the mean share of softmax.
     """
     S = task.length
     batch = next(task.held_out())

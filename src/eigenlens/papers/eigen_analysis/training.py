@@ -99,10 +99,7 @@ def text_task(experiment: EigenAnalysisTraining) -> MaskedBytes:
 def measure(
     experiment: EigenAnalysisTraining, parts: Parts, progress: Progress
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Every run of every seed as one row of quality and cost.
-
-    And the time that every mechanism takes.
-    """
+    """Every run of every seed as one row of quality and cost, and the time of every mechanism."""
     task = text_task(experiment)
     rows = [
         row
@@ -167,7 +164,7 @@ def _one_run(
     seed: int,
     progress: Progress,
 ) -> list[dict[str, Any]]:
-    """The drop-in, and the tuned model."""
+    """Rows of one mechanism: dropped in, and tuned."""
     torch.manual_seed(seed)
     model = Transformer(experiment.model)
     model.load_state_dict(base.state_dict())
@@ -238,7 +235,7 @@ def _times(
 ) -> list[dict[str, Any]]:
     """Seconds of a forward pass, and of a forward and backward pass over a batch.
 
-    The fastest of a few.
+    Each is the fastest of a few.
 
     All mechanisms take turns, so that what else the machine does meets them alike.
     """

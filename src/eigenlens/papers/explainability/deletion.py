@@ -42,7 +42,7 @@ def compare_methods(
 ) -> dict[str, Any]:
     """Curves and areas of every method, and of `draws` random orders.
 
-    Plain data, inputs in the order of `asked`.
+    They are plain data, inputs in the order of `asked`.
 
     `areas[method][order]` and `right[method][order]` hold one number per input, the area under its
     probability and under whether it is right; `curves` are the means over inputs. Of random orders
@@ -84,7 +84,7 @@ def scores_of(
 def deletions_of(model: Model, asked: Labelled, scores: Mapping[str, Tensor]) -> list[Deletion]:
     """Curves of `p + 2·right`.
 
-    The probability p of the model's first choice, and 2 more while it gives the label.
+    That is the probability p of the model's first choice, and 2 more while it gives the label.
     """
     with torch.no_grad():
         chosen = torch.cat([_last(model, part).argmax(1) for part in asked.parts(64)])

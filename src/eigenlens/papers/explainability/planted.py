@@ -96,7 +96,7 @@ def planted_run(
 ) -> dict[str, Any]:
     """Train a small model on the planted token.
 
-    How often each method ranks it first, and the deletion curves.
+    Returns how often each method ranks it first, and the deletion curves.
     """
     task, name = Planted(read, test=inputs, seed=seed), "inputs with a planted token"
     torch.manual_seed(seed)
@@ -132,7 +132,7 @@ def planted_run(
 def rising_share(model: Model, asked: Labelled, places: Tensor, pooled: bool) -> float:
     """The share of the attention to planted tokens with ∂score/∂A > 0.
 
-    Of all tokens, or of the class token.
+    It is the attention of all tokens, or of the class token.
 
     Relevance counts nothing else. All layers and heads, weighted by A.
     """

@@ -1,7 +1,4 @@
-"""The three models and their labelled inputs.
-
-What each is asked, and what becomes of it when tokens go.
-"""
+"""The three models with their labelled inputs, and their answers while tokens are taken away."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 def reviews(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     """The sentiment of reviews by minilm with a probe of the mean of its tokens.
 
-    With the checks of relevance.
+    The checks of relevance are made on it too.
     """
     progress("training a probe on reviews", 0, 1)
     base = load("minilm")
@@ -63,7 +60,7 @@ def clothing(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
 def stories(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     """The next token of stories15m's own stories.
 
-    Right is the token that it finds likeliest when nothing is gone.
+    The right token is the one that it finds likeliest when nothing is gone.
     """
     progress("writing stories", 0, 1)
     model = load("stories15m")

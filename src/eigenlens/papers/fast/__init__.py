@@ -151,12 +151,12 @@ def trained_rows(training: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 SHOWN = (
-    ("Time of a causal forward pass", "times"),
-    ("Random start, singular values and stable rank", "start"),
-    ("A lab model at its random start", "random models"),
-    ("The most one key can get", "sharpest"),
-    ("A later token grows", "leaks"),
-    ("Small models, trained", "trained"),
+    ("Processor time of a causal forward pass on one thread", "times"),
+    ("Random start: entropy, singular values and stable rank", "start"),
+    ("Entropy of attention in a lab model at its random start", "random models"),
+    ("The largest weight that one key can get", "sharpest"),
+    ("How far earlier outputs move when a later token grows", "leaks"),
+    ("Small models after training, mean of the seeds", "trained"),
 )
 NOTES = (
     "times are processor time of one thread, beside torch's own attention in the same round",

@@ -1,6 +1,6 @@
 """A miniature: function composition learned by patterns of full and linear layers.
 
-From scratch, at equal steps.
+All of them train from scratch, for equal steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def trained(
 ) -> list[dict[str, Any]]:
     """A row for every pattern, seed and measurement.
 
-    The share of last answers that are right, over the steps.
+    It has the share of last answers that are right.
 
     Every answer on the way is asked for in training: from the last one alone nothing is learned in
     thousands of steps.

@@ -1,6 +1,4 @@
-"""Unveiling induction heads.
-
-Provable training dynamics and feature learning in transformers (arXiv 2409.10559).
+"""Unveiling induction heads: provable training dynamics and feature learning (arXiv 2409.10559).
 
 A two-layer model learns to guess the next token of sequences whose Markov kernels it has never
 seen. Its training is followed here parameter by parameter and compared with the published run. The
@@ -142,14 +140,14 @@ def _layers(heads: Sequence[Sequence[Any]], stack: str) -> list[int]:
 
 SHOWN = (
     ("Published beside measured: p of the true parents, and a", "curve"),
-    ("When each number is half way, by seed", "runs"),
-    ("What the text leaves open", "readings"),
-    ("Stage after stage", "stages"),
+    ("Epochs at which each number is half way, by seed", "runs"),
+    ("Other readings of what the paper leaves open", "readings"),
+    ("Training in stages, one parameter after the other", "stages"),
     ("Other true parents", "others"),
     ("The detector on heads made by hand", "exact"),
-    ("Heads of loaded models", "models"),
-    ("Which come first", "order"),
-    ("Induction without previous-token heads", "ablation"),
+    ("Induction, duplicate-token and previous-token heads of loaded models", "models"),
+    ("Layers of the first previous-token and induction heads", "order"),
+    ("Mean prefix score of induction heads without previous-token heads", "ablation"),
 )
 MAIN_COLUMNS = {
     "ablation": ("model", "heads", "number", "prefix of induction heads"),
@@ -166,8 +164,8 @@ paper = Paper(
     (
         "an epoch is one step of plain gradient descent at rate 1 on all sequences, drawn once",
         (
-            "the loss takes the output as logits, and the empty set is among the sets: chosen since"
-            " the published figures are met so"
+            "the loss takes the output as logits, and the empty set is among the sets: this"
+            " reading was chosen because it meets the published figures"
         ),
     ),
     columns=MAIN_COLUMNS,

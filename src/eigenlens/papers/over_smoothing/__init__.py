@@ -117,10 +117,7 @@ def depth_rows(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def layer_rows(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each block of each model in one row.
-
-    Means over inputs, the least v of all, and how often v says something.
-    """
+    """Each block of each model in one row: means over inputs, the least v, how often v < 1."""
     found: dict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
     for row in blocks:
         found[row["model"], row["state"], row["layer"]].append(row)
@@ -176,7 +173,10 @@ def fusion_rows(fusion: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-SHOWN = (("Blocks", "layers"), ("Read-outs", "read-outs"))
+SHOWN = (
+    ("How each block draws tokens together (ratio), and its bound v", "layers"),
+    ("Accuracy by read-out, mean of the seeds", "read-outs"),
+)
 NOTES = (
     (
         "the bound takes s over the products W_V W_O of the heads and over both maps of the MLP; no"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...display import numbered
 from ...lab.fusion import FUSIONS
 from ..claims import Claim, Tables, Verdict, judged
 from ..fits import rank_correlation
@@ -165,7 +166,7 @@ def _fusion(model: str, rows: Rows) -> list[Claim]:
         note = (
             f"accuracy {np.mean(list(of(fusion).values())):.4f}, of the last layer alone"
             f" {np.mean(list(plain.values())):.4f}; the mean gain is shown; interval: least and"
-            f" largest of {len(gains)} seeds; reproduced if every seed gains"
+            f" largest of {numbered(len(gains), 'seed')}; reproduced if every seed gains"
         )
         claims.append(
             Claim(

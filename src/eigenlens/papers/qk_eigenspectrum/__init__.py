@@ -1,6 +1,6 @@
 """Self-attention localises when the QK eigenspectrum concentrates (arXiv 2402.02098).
 
-Heads, a toy, a penalty in training.
+Measured on heads of models, on a toy, and with a penalty in training.
 """
 
 from __future__ import annotations
@@ -223,10 +223,10 @@ def _mean_rows(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> list[dict[s
 
 
 SHOWN = (
-    ("AR(1) tokens", "toy"),
-    ("Rank correlations over heads", "correlations"),
-    ("Penalty-only descent in W", "descent"),
-    ("Language models of bytes", "training"),
+    ("AR(1) tokens: how far attention looks back, by trace and variance", "toy"),
+    ("Rank correlation over heads of spectrum and distance looked back", "correlations"),
+    ("Descent on the penalty alone: what becomes of the trace", "descent"),
+    ("Language models of bytes trained with the penalty, mean of the seeds", "training"),
 )
 NOTES = (
     "the penalty is LocAteR-style: the paper's own equation was not at hand",

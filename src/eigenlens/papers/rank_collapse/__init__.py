@@ -1,10 +1,10 @@
-"""Attention is not all you need.
+"""Attention is not all you need (arXiv 2103.03404).
 
-Pure attention loses rank doubly exponentially with depth (arXiv 2103.03404).
+Pure attention loses rank doubly exponentially with depth.
 
 The published curves are means over 32 texts. Models at their random start are built here from their
 configs, with several seeds: where a curve starts depends on the seed more than on the text.
-Pretrained BERT, ALBERT and XLNet cannot be had from the package registries; the catalogue's
+Pretrained BERT, ALBERT and XLNet are in no package registry; the catalogue's
 pretrained models stand in for them.
 """
 
@@ -73,7 +73,7 @@ QUICK = Scale(("bert", "albert"), 3, 48, 1, ("minilm",), "python-docs", 32, 4, 1
 
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
-    """Random starts, pretrained models, orders of contraction, trained models, circles."""
+    """Measure random starts, pretrained models, orders of contraction, trained models, circles."""
     starts = [(family, start) for family in scale.random for start in range(scale.seeds)]
     own = {
         f"random/{family}-{start}": partial(random_run, family, start, scale, seed, progress)
@@ -136,7 +136,7 @@ SHOWN = (
         ),
         "accuracy by length",
     ),
-    ("Two points on a circle, fed back", "circle"),
+    ("Two points on a circle when the output is fed back as input", "circle"),
 )
 paper = Paper(
     "rank-collapse",

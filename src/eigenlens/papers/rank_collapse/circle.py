@@ -49,7 +49,7 @@ def circles(
 ) -> list[dict[str, Any]]:
     """A row for every trial, variant and seed.
 
-    The trajectory of both points, their distance, radius and turn at every step.
+    It has the trajectory of both points, and their distance, radius and turn at every step.
 
     `turn` is in steps of the arc that was learned: a model that follows it makes one per step.
     `left` is the step at which a point was more than `AWAY` radii off, where the lists end; None if

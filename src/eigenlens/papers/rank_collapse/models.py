@@ -157,10 +157,7 @@ def bound_summary(model: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def catalogue_run(
     model: Model, scale: Scale, seed: int, folder: Path, progress: Progress
 ) -> dict[str, Any]:
-    """A pretrained model of the catalogue.
-
-    Residual with the paper's four variants, its single paths, its bounds.
-    """
+    """A pretrained model of the catalogue: residuals of four variants, single paths, bounds."""
     name = model.name
     vision, audio = model.kind == "vision", model.kind == "audio"
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:

@@ -79,7 +79,7 @@ def train_toys(
 ) -> tuple[Transformer, Toy, dict[str, float]]:
     """Attention with skips, no MLP and no norm, trained on a task or found trained.
 
-    Gives its accuracy, loss and seconds.
+    Returns the model, the task, and its accuracy, loss and seconds.
     """
     trial = next((trial for trial in scale.trials if trial.task == task), None)
     if trial is None:
@@ -109,7 +109,7 @@ def path_table(
 ) -> list[dict[str, Any]]:
     """A row for every task, mode, reading and length.
 
-    `accuracy` and its `spread`, mean and deviation over seeds.
+    `accuracy` is the mean over seeds, `spread` their standard deviation.
 
     The modes `model` (full accuracy) and `baseline` have no length.
     """
@@ -173,9 +173,10 @@ def _one_seed(
 
 
 def baselines(toy: Toy) -> dict[str, float]:
-    """What can be known without the input.
+    """Accuracy without looking at the input.
 
-    A guess, the commonest class, the commonest at each place, as training has them.
+    It is that of a guess, of the commonest class, and of the commonest class at each place, as in
+    the training data.
     """
     learned, asked = (
         toy.train.targets.reshape(len(toy.train.targets), -1),

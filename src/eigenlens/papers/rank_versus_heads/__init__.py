@@ -162,11 +162,11 @@ def _worst(alone: Sequence[dict[str, Any]], number: int = 5) -> list[dict[str, A
 
 
 SHOWN = (
-    ("Least squares over hard heads, d = 8, N = 16", "least squares"),
-    ("Heads of rank one, N = 2", "rank one"),
-    ("Trained attention, rH = d", "training"),
-    ("All heads of loaded models cut", "truncation"),
-    ("Heads that lose most when cut alone", "heads that matter"),
+    ("Error of hard heads fitted by least squares, d = 8, N = 16", "least squares"),
+    ("Error of heads of rank one, N = 2: theory and simulation", "rank one"),
+    ("Error of trained attention, rH = d", "training"),
+    ("What loaded models keep when all heads are cut to a rank", "truncation"),
+    ("Heads whose cut alone loses most", "heads that matter"),
 )
 NOTES = (
     (

@@ -86,7 +86,7 @@ STEP = (
 
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
-    """Exact checks, models, training."""
+    """Measure exact checks, models and training."""
     sizes = (scale.length, scale.inputs, scale.window, scale.long, scale.few, scale.tokens)
     measured = {name: partial(model_rows, name, scale.text, *sizes, seed) for name in scale.models}
     found, missing = parts_by_model(parts, measured, progress)
@@ -118,7 +118,7 @@ SHOWN = (
     ("Blocks where activations step up or down, and what their MLPs amplify most", "steps"),
     ("Small models trained with each remedy", "training"),
     ("Patterns whose sinks are known", "patterns"),
-    ("A planted amplifier", "planted"),
+    ("How well a planted amplifier is recovered", "planted"),
 )
 MAIN_COLUMNS = {
     "models": (
@@ -160,7 +160,7 @@ paper = Paper(
         ),
         (
             "the models of the paper have 7 billion parameters, those trained here some ten"
-            " thousand: directions, not values"
+            " thousand: compare directions, not values"
         ),
     ),
     columns=MAIN_COLUMNS,

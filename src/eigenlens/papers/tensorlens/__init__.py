@@ -92,7 +92,7 @@ QUICK = Scale(
 
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
-    """Exactness, Jacobian, cost, maps of a sentence, deletion."""
+    """Measure exactness, the Jacobian, cost, maps of a sentence, and deletion."""
     families = {
         f"exactness/{family}": partial(family_rows, family, scale.seeds, seed)
         for family in scale.families
@@ -182,7 +182,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 def _summary(
     rows: Sequence[dict[str, Any]], by: tuple[str, ...], of: Callable[[list[float]], float]
 ) -> list[dict[str, Any]]:
-    """One row for each place, every number by `of` the rows there.
+    """One row per value of the columns `by`, every number put together by `of`.
 
     What is the same in all of them stays.
     """
@@ -205,10 +205,10 @@ def _summary(
 
 
 SHOWN = (
-    ("F(X) = T(X)·X + B: the largest over starts and inputs", "families"),
+    ("Error of F(X) = T(X)·X + B: the largest over starts and inputs", "families"),
     ("T beside the Jacobian J: means over inputs", "T and J"),
-    ("Times over a forward pass, and memory, by length", "cost"),
-    ("Memory by width", "width"),
+    ("Times relative to a forward pass, and memory (MB), by length", "cost"),
+    ("Memory (MB) by width", "width"),
     (
         (
             "Areas under deletion curves: positive, the smaller the better; negative, the larger"

@@ -149,7 +149,7 @@ def _apart(label: str, rows: Rows) -> Claim:
 
 
 def _above(claim: str, published: str, values: Sequence[float], limit: float, note: str) -> Claim:
-    """The mean is shown; the verdict rests on the least."""
+    """A claim whose mean is shown and whose verdict rests on the least value."""
     low, high = min(values), max(values)
     verdict = judged(claim, published, low, None, note, at_least=limit).verdict
     return Claim(claim, published, float(np.mean(values)), (low, high), verdict, note)

@@ -107,8 +107,8 @@ def _summary(maps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 SHOWN = (
     ("Largest error of a ramp, one head", "anchors"),
-    ("Largest error of a ramp, 9 anchors a head", "heads"),
-    ("Two layers of attention that sort two numbers", "sort of two"),
+    ("Largest error of a ramp, 9 anchors per head", "heads"),
+    ("Largest error of two layers of attention that sort two numbers", "sort of two"),
     ("Relative error of sequence maps", "map errors"),
 )
 NOTES = (
