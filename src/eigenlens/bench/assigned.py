@@ -127,7 +127,7 @@ def _one(
             task,
             settings,
             progress=progress,
-            label=f"fine-tuning {way} on the task {at}, budget {budget:g}",
+            label=f"fine-tuning on the task {at}, mechanisms: {way}",
         )
         shown = None if way.startswith("all") else budget
         row = {"task": at, "way": way, "budget": shown, "seed": seed, "share": share}

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..display import numbered
 from ..run.parts import Parts
-from ..run.progress import Progress
+from ..run.progress import OneOf, Progress
 from .entrants import FULL, fits
 from .result import Bench
 from .training import TASKS, LabScale, config_of, spread, task_named, trained, weights_of
@@ -31,23 +31,30 @@ def quality(
     runs = [(task, name) for task in scale.tasks for name in names if fits(name, TASKS[task])]
     number = len(runs) * len(scale.seeds)
     stage = f"training {numbered(number, 'model')}"
+    progress(stage, 0, number)
     for done, (at, name) in enumerate(runs):
-        progress(stage, done * len(scale.seeds), number)
         each = [
             parts.part(
                 f"{at.replace(' ', '-')}/{name}-{seed}",
-                functools.partial(_one, at, name, seed, scale, store, progress),
+                functools.partial(
+                    _one,
+                    at,
+                    name,
+                    seed,
+                    scale,
+                    store,
+                    OneOf(progress, stage, done * len(scale.seeds) + i, number),
+                ),
             )
-            for seed in scale.seeds
+            for i, seed in enumerate(scale.seeds)
         ]
         rows.append(_summary(at, name, each))
-    progress(stage, number, number)
     rows = [_beside(row, rows) for row in rows]
     weights = {
         task: [row["weights"] for row in rows if row["task"] == task] for task in scale.tasks
     }
     notes = [
-        f"{task}: between {min(w):,} and {max(w):,} weights, {scale.steps} steps of {scale.batch}"
+        f"{task}: models of {min(w):,} to {max(w):,} weights, {scale.steps} steps of {scale.batch}"
         " inputs"
         for task, w in weights.items()
         if w
@@ -72,8 +79,7 @@ def _one(at: str, name: str, seed: int, scale: LabScale, store: Path, progress: 
     task = task_named(at, scale)
     config = config_of(task, name, scale)
     kept = store if seed == scale.seeds[0] else None  # the spectra look at the first seed's
-    stage = f"training {name} on the task {at}"
-    model, found = trained(task, config, seed, scale, kept, progress, stage)
+    model, found = trained(task, config, seed, scale, kept, progress)
     return {
         "loss": found.loss,
         "accuracy": found.accuracy,

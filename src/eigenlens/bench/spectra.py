@@ -86,7 +86,7 @@ def _one(at: str, name: str, scale: LabScale, store: Path, progress: Progress) -
     task = task_named(at, scale)
     config = config_of(task, name, scale)
     model, _ = trained(
-        task, config, scale.seeds[0], scale, store, progress, f"training {name} on the task {at}"
+        task, config, scale.seeds[0], scale, store, progress, f"training on the task {at}"
     )
     inputs = torch.cat([batch.inputs for batch in task.held_out()])[:INPUTS]
     return [{"task": at, "mechanism": name, **row} for row in head_rows(model, inputs)]

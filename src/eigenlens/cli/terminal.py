@@ -67,10 +67,11 @@ def print_table(title: str, rows: Sequence[dict[str, Any]], full: bool = False) 
     for name in rows[0] if rows else []:
         cells = [row.get(name) for row in rows]
         words = [isinstance(x, str) and not x[:1].isdigit() for x in cells if x is not None]
+        text = any(isinstance(x, str) and len(x) > 20 for x in cells)
         longest = max(len(word) for x in cells for word in [*_cell(x).split(), ""])
         table.add_column(
             name.replace("_", " "),
-            justify="left" if 2 * sum(words) >= len(words) > 0 else "right",
+            justify="left" if text or 2 * sum(words) >= len(words) > 0 else "right",
             overflow="fold",
             min_width=min(longest, WIDTH // 3),  # headings are broken before names are
         )

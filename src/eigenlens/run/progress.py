@@ -34,6 +34,20 @@ class Here:
         return Here, (silent,)
 
 
+@dataclass(frozen=True)
+class OneOf:
+    """The report of one of several equal pieces of work: all of them are one stage."""
+
+    progress: Progress
+    stage: str
+    number: int
+    """How many pieces are done before this one."""
+    pieces: int
+
+    def __call__(self, _what: str, done: int, total: int) -> None:
+        self.progress(self.stage, self.number * total + done, self.pieces * total)
+
+
 def print_line(text: str) -> None:
     """One line that a command prints on standard error, and a notebook does not."""
     logging.getLogger("eigenlens").info(text)

@@ -130,7 +130,7 @@ def _base(
         task,
         settings,
         progress=progress,
-        label=f"training full attention, seed {seed}",
+        label="training full attention",
         checkpoint=checkpoint,
     )
     return base, layer_moments(base, task, experiment.statistics, settings.batch, seed + 1000)
@@ -151,7 +151,7 @@ def _one_seed(
         name: partial(_one_run, experiment, task, *base, run, seed, progress)
         for run, name in names.items()
     }
-    stage = f"tuning {numbered(len(makes), 'mechanism')}, seed {seed}"
+    stage = f"tuning {numbered(len(makes), 'mechanism')}"
     return [row for rows in parts.each(makes, progress, stage) for row in rows]
 
 

@@ -209,7 +209,8 @@ def _shares(tables: Tables) -> Claim:
         for row in tables["path shares"]
     )
     note = (
-        f"(H/(H+1))^L, in brackets the published share: {message}; shown: {worst}, the farthest;"
+        f"(H/(H+1))^L, in brackets the published share: {message}; measured is that of"
+        f" {worst}, the farthest;"
         " reproduced if at most .002 apart"
     )
     value = next(row["measured"] for row in tables["path shares"] if row["model"] == worst)
