@@ -155,11 +155,11 @@ def test_shuffled_costs_the_same(lab):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"budget": 0.0}, "above 0 and at most at 1"),
+        ({"budget": 0.0}, "a share above 0 and at most 1, not 0.0"),
         ({"budget": 0.01, "candidates": ["softmax"]}, "cheapest choice"),
         ({"candidates": ["gated"]}, "weights of its own"),
         ({"candidates": ["sinkhorn"]}, "does not run causal"),
-        ({"candidates": []}, "no candidate"),
+        ({"candidates": []}, "no candidate is left"),
     ],
 )
 def test_what_cannot_be_chosen_is_said(lab, given, told):

@@ -66,7 +66,7 @@ def test_a_model_that_is_not_here_is_a_row_with_the_reason(place, tmp_path):
     scale = DamageScale((str(place / "nowhere"), str(place / "bert")), 3, 16, ())
     found = damage(scale, parts, ["off-by-one"], silent)
     assert len(found.rows()) == 1 and len(found.rows("refused")) == 1
-    assert "the model is not here" in found.rows("refused")[0]["refused"]
+    assert "the model cannot be loaded" in found.rows("refused")[0]["refused"]
     assert found.plot().to_dict()["title"]
 
 

@@ -26,6 +26,7 @@ from eigenlens.bench.speed import SpeedScale
 from eigenlens.bench.training import LabScale
 from eigenlens.cli import app
 from eigenlens.errors import EigenlensError
+from printed import check_printed
 
 MINE = Path(__file__).parent / "all_alike.py"
 NAMES = ["softmax", "window", "sinkhorn", "gated-delta"]
@@ -70,6 +71,11 @@ def whole(tiny, tmp_path_factory):
         name: run_bench(name, out, quick=True, mechanisms=None if name == "choose" else NAMES)
         for name in SCALES
     }
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_what_is_printed_fits_a_page(whole, name, capsys):
+    check_printed(whole[1][name], capsys)
 
 
 def test_sizes_are_plain_data_that_a_request_can_be_told_by():

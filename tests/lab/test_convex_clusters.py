@@ -109,7 +109,7 @@ def test_flow_is_the_norm_of_what_goes_from_cluster_to_cluster(found):
 
 def test_what_has_no_rows_is_told(found):
     block, _, Z = found
-    with pytest.raises(EigenlensError, match="mixes them by position"):
+    with pytest.raises(EigenlensError, match="linear mixer mixes tokens by position"):
         directions(LinearMixer(block.X, 2), Z)
     with pytest.raises(EigenlensError, match="Z is 0"):
         token_clusters(block, torch.zeros_like(Z), 2)

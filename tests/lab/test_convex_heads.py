@@ -99,6 +99,7 @@ def test_the_other_blocks_too(kind):
         problem, beta, made.heads, seed=1, progress=lambda *call: calls.append(call)
     )
     assert abs(trained.objective / found.objective - 1) < 1e-6 and calls[0][1] == 0
+    assert {what for what, *_ in calls} == {f"training {made.heads} head{'s' * (made.heads > 1)}"}
 
 
 def test_bad_requests_are_told(solved):

@@ -65,7 +65,7 @@ def test_every_layer_learns(kind):
 def test_what_a_fusion_cannot_be_is_said():
     with pytest.raises(EigenlensError, match="no fusion 'mean'; there are concat, max, gate"):
         Fusion("mean", LAYERS, C)
-    with pytest.raises(EigenlensError, match="one layer or more, not of 0"):
+    with pytest.raises(EigenlensError, match="at least 1 layer, not 0"):
         Fusion("gate", 0, C)
     with pytest.raises(EigenlensError, match="of 4 layers, and it was given 3"):
         Fusion("gate", LAYERS, C)(streams()[:3])

@@ -76,7 +76,10 @@ def test_what_is_wrong_is_said_in_one_sentence(content, message):
             r"\[model\] a width of 16 does not divide into 3 heads",
         ),
         (changed("model", mechanism="hardmax"), r"\[model\] no mechanism 'hardmax'"),
-        ({**SMALL, "task": {"name": "repeated", "letters": 90}}, r"\[task\] 90 different letters"),
+        (
+            {**SMALL, "task": {"name": "repeated", "letters": 90}},
+            r"\[task\] from an alphabet of .* drawn, not 90",
+        ),
         (
             {**SMALL, "task": {"name": "next-bytes", "data": "nowhere.txt"}},
             r"\[task\] no such data: 'nowhere.txt'",

@@ -139,7 +139,7 @@ def test_a_curriculum_asks_for_one_function_more_at_a_time():
     for wrong, message in (
         ({"curriculum": (5,)}, "has 2 steps, not 1"),
         ({"order": "sideways"}, "no order 'sideways'"),
-        ({"values": 1}, "2 values or more"),
+        ({"values": 1}, "at least 2 values, not 3 on 1"),
     ):
         with pytest.raises(EigenlensError, match=message):
             Composition(**{"functions": 3, **wrong})
@@ -214,7 +214,7 @@ def test_letters_are_repeated_and_the_distinct_ones_sorted():
     for inputs, targets in zip(before.train.inputs.tolist(), before.train.targets.tolist()):
         assert targets == [IGNORED] * 3 + inputs[:12]
     with pytest.raises(
-        EigenlensError, match="9 different letters cannot be drawn from an alphabet of 8"
+        EigenlensError, match="an alphabet of 8, 2 to 8 different letters can be drawn, not 9"
     ):
         Repeated(letters=9, alphabet=8)
 

@@ -70,7 +70,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(done, tmp_path):
         pass
 
     def kill(label, step, total):
-        if (label, step) == ("seed 3", 27):
+        if (label, step) == ("training seed 3", 27):
             raise Killed
 
     with pytest.raises(Killed):
@@ -84,7 +84,8 @@ def test_a_killed_run_ends_as_if_it_had_not_been(done, tmp_path):
         progress=lambda label, step, total: seen.append((label, step)),
     )
     # seed 0 is not trained again
-    assert seen[0] == ("seed 3", 27) and {label for label, _ in seen} == {"seed 3"}
+    assert seen[0] == ("training seed 3", 27)
+    assert {label for label, _ in seen} == {"training seed 3"}
     untimed = [
         {key: row[key] for key in ("seed", "step", "loss", "accuracy")} for row in again.rows()
     ]

@@ -16,6 +16,7 @@ from eigenlens.papers.convex_duality.blocks import counterexample, random_proble
 from eigenlens.papers.convex_duality.claims import claims_of
 from eigenlens.papers.convex_duality.tokens import HEADS, PictureTokens
 from eigenlens.papers.pictures import draw
+from printed import check_printed
 
 PAPER = PAPERS["convex-duality"]
 
@@ -24,6 +25,10 @@ PAPER = PAPERS["convex-duality"]
 def quick(tmp_path_factory):
     folder = tmp_path_factory.mktemp("convex") / "run"
     return folder, PAPER(quick=True, output_dir=folder)
+
+
+def test_what_is_printed_fits_a_page(quick, capsys):
+    check_printed(quick[1], capsys)
 
 
 def test_the_quick_run_judges_every_claim(quick):

@@ -25,6 +25,7 @@ from eigenlens.papers.doubly_normalised.keys import (
 )
 from eigenlens.papers.inputs import token_ids
 from eigenlens.papers.pictures import draw
+from printed import check_printed
 
 
 def by_scikit_learn(data, centres):
@@ -142,6 +143,10 @@ def test_a_model_is_measured_as_by_its_own_probabilities():
 def quick(tmp_path_factory):
     folder = tmp_path_factory.mktemp("keys") / "run"
     return folder, PAPERS["doubly-normalised"](quick=True, output_dir=folder)
+
+
+def test_what_is_printed_fits_a_page(quick, capsys):
+    check_printed(quick[1], capsys)
 
 
 def test_the_quick_run_judges_every_claim(quick):

@@ -19,6 +19,7 @@ from eigenlens.papers.eigen_analysis.mechanisms import MECHANISMS, layer_moments
 from eigenlens.papers.eigen_analysis.reconstruction import chosen_keys, error_table, held_out_error
 from eigenlens.papers.pictures import draw
 from eigenlens.stats import RowSums
+from printed import check_printed
 
 
 def sums(x):
@@ -125,9 +126,10 @@ def test_an_unknown_mechanism_or_paper_is_named(lab):
 
 
 @pytest.mark.slow
-def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_path):
+def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_path, capsys):
     out = tmp_path / "paper"
     done = PAPERS["eigen-analysis"](True, out)
+    check_printed(done, capsys)
     assert [len(done.claims), len(done.tables["reconstruction"])] == [6, 4]
     assert {claim.verdict for claim in done.claims} <= {
         "reproduced",

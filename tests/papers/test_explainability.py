@@ -32,6 +32,7 @@ from eigenlens.papers.explainability.stories import SURE, own_stories
 from eigenlens.papers.explainability.tables import area_rows, pair_rows
 from eigenlens.run.progress import silent
 from eigenlens.stats.intervals import bootstrap_interval
+from printed import check_printed
 from tiny import of_catalogue
 
 
@@ -39,6 +40,10 @@ from tiny import of_catalogue
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explainability") / "run"
     return PAPERS["explainability"](True, folder), folder
+
+
+def test_what_is_printed_fits_a_page(done, capsys):
+    check_printed(done[0], capsys)
 
 
 @pytest.mark.parametrize(("right", "number"), [(0, 9), (7, 10), (300, 300), (213, 400)])

@@ -17,6 +17,7 @@ from eigenlens.papers.fast import start_rows, trained_rows
 from eigenlens.papers.fast.claims import break_even
 from eigenlens.papers.fast.pictures import mean_curves
 from eigenlens.papers.pictures import charts
+from printed import check_printed
 
 FACTS = (
     "the factorised form is the formula",
@@ -41,6 +42,10 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def done(folder):
     return PAPERS["fast"](True, folder)
+
+
+def test_what_is_printed_fits_a_page(done, capsys):
+    check_printed(done, capsys)
 
 
 def test_the_mathematics_is_reproduced(done):

@@ -13,12 +13,17 @@ from eigenlens.papers import PAPERS
 from eigenlens.papers import gated as module
 from eigenlens.papers.gated import checks, claims, pictures
 from eigenlens.papers.gated.checks import random_layer, random_stream
+from printed import check_printed
 
 
 @pytest.fixture(scope="module")
 def reproduction(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gated") / "run"
     return PAPERS["gated"](True, folder), folder
+
+
+def test_what_is_printed_fits_a_page(reproduction, capsys):
+    check_printed(reproduction[0], capsys)
 
 
 def of(reproduction, text):

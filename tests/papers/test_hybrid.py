@@ -26,6 +26,7 @@ from eigenlens.papers.hybrid.composition import (
 )
 from eigenlens.papers.hybrid.speed import PATTERNS, pattern_costs
 from eigenlens.papers.hybrid.state import best_state, capacity, codes, decode, read_back
+from printed import check_printed
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,10 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def done(folder):
     return hybrid.paper(True, folder)
+
+
+def test_what_is_printed_fits_a_page(done, capsys):
+    check_printed(done, capsys)
 
 
 def verdicts(claims):

@@ -17,6 +17,7 @@ from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.induction.claims import claims_of
 from eigenlens.papers.induction.dynamics import PUBLISHED, curve, other_parent_rows, stages, table
 from eigenlens.papers.induction.heads import handmade_scores, probe_model
+from printed import check_printed
 from tiny import small_llama
 
 
@@ -24,6 +25,10 @@ from tiny import small_llama
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("induction") / "run"
     return PAPERS["induction"](True, folder), folder
+
+
+def test_what_is_printed_fits_a_page(done, capsys):
+    check_printed(done[0], capsys)
 
 
 def verdicts(run):

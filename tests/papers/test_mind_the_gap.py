@@ -28,6 +28,7 @@ from eigenlens.papers.mind_the_gap.models import (
     uniform,
 )
 from eigenlens.papers.pictures import draw
+from printed import check_printed
 
 
 def test_the_markov_model_has_exponentials_of_mean_and_variance_one():
@@ -187,6 +188,10 @@ def test_an_encoder_attends_by_the_remedy_and_as_before_afterwards():
 def quick(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gap") / "run"
     return folder, PAPERS["mind-the-gap"](quick=True, output_dir=folder)
+
+
+def test_what_is_printed_fits_a_page(quick, capsys):
+    check_printed(quick[1], capsys)
 
 
 def test_the_quick_run_judges_every_claim(quick):

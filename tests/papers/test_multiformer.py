@@ -17,6 +17,7 @@ from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.multiformer.claims import claims_of
 from eigenlens.papers.multiformer.encoders import encoder
 from eigenlens.papers.multiformer.relevance import lab_relevance, loaded_relevance
+from printed import check_printed
 from tiny import small_bert, small_llama
 
 
@@ -24,6 +25,10 @@ from tiny import small_bert, small_llama
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("multiformer") / "run"
     return PAPERS["multiformer"](True, folder), folder
+
+
+def test_what_is_printed_fits_a_page(done, capsys):
+    check_printed(done[0], capsys)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from eigenlens.papers.over_smoothing.blocks import block_steps
 from eigenlens.papers.over_smoothing.claims import claims_of
 from eigenlens.papers.over_smoothing.models import Reader
 from eigenlens.stats.geometry import mean_cosine
+from printed import check_printed
 from tiny import small_bert, small_llama
 
 
@@ -29,6 +30,10 @@ from tiny import small_bert, small_llama
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("over-smoothing") / "run"
     return PAPERS["over-smoothing"](True, folder), folder
+
+
+def test_what_is_printed_fits_a_page(done, capsys):
+    check_printed(done[0], capsys)
 
 
 def encoder(seed=0, layers=3, **more):

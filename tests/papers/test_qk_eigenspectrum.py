@@ -20,6 +20,7 @@ from eigenlens.papers.qk_eigenspectrum.toy import (
     symmetric,
     toy_row,
 )
+from printed import check_printed
 from tiny import of_catalogue
 
 
@@ -27,6 +28,10 @@ from tiny import of_catalogue
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("qk") / "run"
     return qk.paper(True, folder), folder
+
+
+def test_what_is_printed_fits_a_page(done, capsys):
+    check_printed(done[0], capsys)
 
 
 def test_what_must_hold_holds_in_the_quick_run(done):

@@ -18,11 +18,16 @@ from eigenlens.papers.rank_collapse import models as collapse_models
 from eigenlens.papers.rank_collapse.claims import CURVES, DEPTHS, claims_of
 from eigenlens.papers.rank_collapse.pictures import charts as collapse_charts
 from eigenlens.papers.rank_collapse.training_claims import TASKS
+from printed import check_printed
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     return rank_collapse.paper(True, tmp_path_factory.mktemp("collapse") / "run")
+
+
+def test_what_is_printed_fits_a_page(done, capsys):
+    check_printed(done, capsys)
 
 
 def test_the_miniature_measures_every_claim(done):

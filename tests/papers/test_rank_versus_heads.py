@@ -13,12 +13,17 @@ import torch
 from eigenlens.papers import rank_versus_heads as rvh
 from eigenlens.papers.rank_versus_heads import theory
 from eigenlens.papers.rank_versus_heads.claims import claims_of
+from printed import check_printed
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rvh") / "run"
     return rvh.paper(True, folder), folder
+
+
+def test_what_is_printed_fits_a_page(done, capsys):
+    check_printed(done[0], capsys)
 
 
 def test_what_must_hold_holds_in_the_quick_run(done):

@@ -60,6 +60,7 @@ def test_claims_are_printed_with_their_verdicts_and_drawn(monkeypatch, capsys, m
     ]
     assert "A small paper" in out and "Note: something was left out." in out
     assert out.count("reproduced") >= 6 and "interpolated" in out
+    assert f"All tables and columns: eigenlens show {tmp_path / 'small'} --full\n" in out
     assert (tmp_path / "small" / "pictures" / "training.png").stat().st_size > 1000
 
 

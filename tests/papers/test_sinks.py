@@ -20,6 +20,7 @@ from eigenlens.papers.sinks.claims import _binomial, claims_of
 from eigenlens.papers.sinks.exact import pattern_checks, planted
 from eigenlens.papers.sinks.models import _loss, massive, on_texts
 from eigenlens.papers.sinks.training import VARIANTS, SinksTraining, Triggers, one_run, sink_numbers
+from printed import check_printed
 from tiny import of_catalogue, small_llama
 
 module = importlib.import_module("eigenlens.papers.sinks")
@@ -30,6 +31,10 @@ def done(tmp_path_factory):
     of_catalogue("smollm2")  # skipped where it cannot be had
     folder = tmp_path_factory.mktemp("sinks") / "run"
     return PAPERS["sinks"](True, folder), folder
+
+
+def test_what_is_printed_fits_a_page(done, capsys):
+    check_printed(done[0], capsys)
 
 
 def test_patterns_whose_sinks_are_known():

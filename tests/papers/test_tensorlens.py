@@ -24,12 +24,17 @@ from eigenlens.papers.tensorlens.exactness import exactness_row, family_rows
 from eigenlens.papers.tensorlens.jacobian import Derivative, compare_operator, small_rows
 from eigenlens.papers.tensorlens.maps import rollout
 from eigenlens.papers.tensorlens.small import CAUSAL, FAMILIES, small_batch, small_model
+from printed import check_printed
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tensorlens") / "run"
     return PAPERS["tensorlens"](True, folder), folder
+
+
+def test_what_is_printed_fits_a_page(done, capsys):
+    check_printed(done[0], capsys)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -7,12 +7,17 @@ import torch
 
 from eigenlens.papers import universal_approximation as ua
 from eigenlens.papers.universal_approximation import errors
+from printed import check_printed
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ua") / "run"
     return ua.paper(True, folder), folder
+
+
+def test_what_is_printed_fits_a_page(done, capsys):
+    check_printed(done[0], capsys)
 
 
 def test_the_mathematical_claims_hold_in_the_quick_run(done):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from eigenlens.run.progress import Rate, progress_bar
+from eigenlens.run.progress import OneOf, Rate, progress_bar
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,22 @@ def test_a_run_that_goes_on_counts_only_what_it_did_itself():
     rate = Rate(lambda: next(times))
     rate.words("fit inputs", 400, 1000)
     assert rate.words("fit inputs", 500, 1000) == "10 per second, 0:50 left"
+
+
+def test_a_stage_that_begins_again_is_timed_anew():
+    times = iter([0.0, 10.0, 100.0, 110.0])
+    rate = Rate(lambda: next(times))
+    words = [rate.words("training softmax", done, 100) for done in (1, 100, 1, 51)]
+    assert words[2:] == ["", "5 per second, 0:10 left"]
+
+
+def test_equal_pieces_of_work_are_one_stage():
+    seen = []
+    for number in range(2):
+        report = OneOf(lambda *message: seen.append(message), "training 2 models", number, 2)
+        for step in (1, 2):
+            report("training a model", step, 2)
+    assert seen == [("training 2 models", done, 4) for done in (1, 2, 3, 4)]
 
 
 def test_without_a_terminal_every_stage_is_one_line(capsys):

@@ -1,6 +1,6 @@
-"""Does the choice help?
+"""Whether choosing a mechanism for each head helps.
 
-Trained models with chosen mechanisms, fine-tuned, beside full, uniform and shuffled ones.
+Trained models with chosen mechanisms are fine-tuned beside full, uniform and shuffled ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ A narrow window, a wide one with a sink, and everything.
 class ChoiceScale:
     """Shares of full attention's cost, the candidates, and the steps of fine-tuning.
 
-    Fine-tuning comes behind the training of `lab`.
+    Fine-tuning follows the training of `lab`.
     """
 
     lab: LabScale = field(default_factory=lambda: LabScale(layers=4))
@@ -55,7 +55,7 @@ CHOICE_QUICK = ChoiceScale(
 def choices(scale: ChoiceScale, parts: Parts, progress: Progress, store: Path) -> Bench:
     """Every way of giving mechanisms to heads, before and after fine-tuning.
 
-    At every budget and seed.
+    Each way is tried at every budget and from every seed.
     """
     each: list[Row] = []
     heads: list[Row] = []
@@ -70,7 +70,7 @@ def choices(scale: ChoiceScale, parts: Parts, progress: Progress, store: Path) -
         f"A mechanism for each head, {numbered(len(scale.lab.seeds), 'seed')}",
         sentence(rows),
         tables={"choices": rows, "heads": heads, "runs": each},
-        notes=("shuffled has the mechanisms of the choice at random heads, and so the same cost",),
+        notes=("shuffled gives the chosen mechanisms to random heads, at the same cost",),
         shown=(
             (
                 (
@@ -95,7 +95,7 @@ def _one(
         lab,
         store,
         progress,
-        f"{at}, full attention, seed {seed}",
+        f"training full attention on the task {at}",
     )
     chosen = choose(model, task, budget, scale.candidates, SETTINGS)
     ways: dict[str, Any] = {
@@ -127,7 +127,7 @@ def _one(
             task,
             settings,
             progress=progress,
-            label=f"{at}, {way}, budget {budget:g}, seed {seed}",
+            label=f"fine-tuning on the task {at}, mechanisms: {way}",
         )
         shown = None if way.startswith("all") else budget
         row = {"task": at, "way": way, "budget": shown, "seed": seed, "share": share}

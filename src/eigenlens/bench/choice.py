@@ -25,14 +25,14 @@ from .entrants import FULL, SMALL, fits, settings_for
 
 INPUTS = 64
 SEED = 1 << 20
-"""Of the draw of inputs to choose on: none of a training's."""
+"""Seed of the inputs to choose on; no training draws from it."""
 
 
 @dataclass(frozen=True)
 class HeadChoice:
     """What one head gets: its relevance, and the error and cost of its mechanism.
 
-    The cost is in multiply-adds of an input.
+    The cost is in multiply-adds per input.
     """
 
     layer: int
@@ -69,7 +69,7 @@ class Chosen:
 
     @property
     def share(self) -> float:
-        """Cost of all heads, of that of full attention."""
+        """Cost of all heads, as a share of full attention's."""
         return sum(head.cost for head in self.heads) / self.full_cost
 
     @property
@@ -98,7 +98,7 @@ def choose(
     the task draws for training; held-out ones are left for measuring what was chosen.
     """
     if not 0 < budget <= 1:
-        raise EigenlensError(f"the budget must lie above 0 and at most at 1, not {budget}")
+        raise EigenlensError(f"the budget is a share above 0 and at most 1, not {budget}")
     config = model.config
     if any(not isinstance(mechanism, Softmax) for mechanism in model.mechanisms):
         raise EigenlensError(
@@ -155,7 +155,7 @@ def _candidates(
                 f"{name} does not run {'causal' if causal else 'both ways'}, as the model does"
             )
     if not chosen:
-        raise EigenlensError("there is no candidate to choose from")
+        raise EigenlensError("no candidate is left to choose from; name other mechanisms")
     return {name: make(name, **settings_for(name, settings)) for name in dict.fromkeys(chosen)}
 
 
@@ -189,7 +189,7 @@ def assign(
 ) -> list[int]:
     """For each of N heads one of C candidates: the least `Σ w e` whose costs are within the budget.
 
-    Exact.
+    The result is exact.
 
     Head by head, of the partial choices of equal cost the one of least error is kept, and of those
     none that costs more for no less. The number of costs stays small, since heads share the

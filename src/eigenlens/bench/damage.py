@@ -16,6 +16,7 @@ from torch import Tensor
 from ..anatomy.truncation import truncated
 from ..attention import find
 from ..data.inputs import Request, prepare
+from ..display import numbered
 from ..errors import EigenlensError
 from ..models.forward import forward_of
 from ..models.load import Model, load
@@ -72,10 +73,11 @@ def damage(
     One model is one part.
     """
     rows: list[Row] = []
+    stage = f"putting other mechanisms into {numbered(len(scale.models), 'pretrained model')}"
     for done, name in enumerate(scale.models):
-        progress("models", done, len(scale.models))
+        progress(stage, done, len(scale.models))
         rows += parts.part(name, functools.partial(_model, name, scale, names, progress, device))
-    progress("models", len(scale.models), len(scale.models))
+    progress(stage, len(scale.models), len(scale.models))
     refused = [row for row in rows if row["refused"]]
     reasons = dict.fromkeys(
         f"{row['model']}, {row['mechanism']}: {row['refused']}" for row in refused
@@ -90,7 +92,7 @@ def damage(
         sentence(kept),
         tables={"damage": kept, "refused": refused},
         notes=(*message, *reasons),
-        shown=(("What the models lose", "damage"),),
+        shown=(("What is left of the models' answers (kept: 1 where nothing changed)", "damage"),),
     )
 
 
@@ -100,7 +102,7 @@ def _model(
     try:
         model = load(name, device=device)
     except EigenlensError as error:
-        return [_row(name, "all", "", refused=f"the model is not here: {error}")]
+        return [_row(name, "all", "", refused=f"the model cannot be loaded: {error}")]
     changes = changes_of(model, names, scale.ranks)
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
         length = None if model.kind == "vision" else scale.length  # pictures have their own size
@@ -115,10 +117,7 @@ def _model(
 
 @torch.no_grad()
 def own_text(model: Model, number: int, length: int) -> Tensor:
-    """Token ids (number, length) that a decoder draws from its own distribution.
-
-    Behind its first token.
-    """
+    """Token ids (number, length) that a decoder samples, beginning with its start token."""
     start = model.config.bos_token_id
     begin = torch.full((number, 1), 0 if start is None else start, device=model.device)
     with torch.random.fork_rng(devices=[]):
@@ -144,7 +143,7 @@ def changes_of(
 ) -> dict[tuple[str, str], Change]:
     """What can be done to a model, by mechanism and settings.
 
-    Mechanisms without weights of their own, and ranks of W_QK.
+    These are mechanisms without weights of their own, and lower ranks of W_QK.
     """
     found: dict[tuple[str, str], Change] = {}
     for name in names:
@@ -166,8 +165,9 @@ def measured(
     tasks: dict[tuple[str, str], Task] = {}
     refused: dict[tuple[str, str], str] = {}
     batches = held.batches(number)
+    stage = f"putting {numbered(len(changes), 'mechanism')} into {model.name}"
     for done, batch in enumerate(batches):
-        progress(model.name, done, len(batches))
+        progress(stage, done, len(batches))
         plain = forward(batch)
         for key, change in changes.items():
             if key in refused:
@@ -179,7 +179,7 @@ def measured(
                 refused[key] = str(error)
                 continue
             tasks.setdefault(key, task_of(model, plain)).add(batch, plain, other)
-    progress(model.name, len(batches), len(batches))
+    progress(stage, len(batches), len(batches))
     rows = []
     for mechanism, settings in changes:
         key = mechanism, settings
@@ -213,9 +213,10 @@ def _row(
     kept: float | None = None,
     refused: str = "",
 ) -> Row:
-    """`kept` is 1 where nothing changed.
+    """One row; `kept` is 1 where nothing changed.
 
-    Agreement of the likeliest token, overlap of classes, or cosine of the embeddings.
+    Kept is the agreement of the likeliest token, the overlap of classes, or the cosine of the
+    embeddings.
     """
     return {
         "model": model,
@@ -230,7 +231,7 @@ def _row(
 
 
 def sentence(rows: Sequence[Row]) -> str:
-    """The mechanism that each model bears best, in words; cuts of the rank aside."""
+    """The mechanism that hurts each model least, in words; lower ranks are left out."""
     message = []
     for model in dict.fromkeys(row["model"] for row in rows):
         mine = [
@@ -243,7 +244,7 @@ def sentence(rows: Sequence[Row]) -> str:
                 f" {best['changed']:.4g})"
             )
     return (
-        f"Without training, the models bear best: {'; '.join(message)}."
+        f"Without training, each model is hurt least by: {'; '.join(message)}."
         if message
         else "No mechanism fits a model."
     )

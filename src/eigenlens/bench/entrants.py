@@ -1,4 +1,4 @@
-"""Who takes part in a bench: every known mechanism, or those named, and a user's own."""
+"""Which mechanisms take part in a bench: all that are known, or those named, and a user's own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "feature-rank": {"rank": 8},
     "performer": {"features": 32},
 }
-"""Settings for inputs of 64 tokens: the defaults, made for longer ones, would be full attention."""
+"""Settings for inputs of 64 tokens, where the defaults would amount to full attention."""
 MIDDLE: dict[str, dict[str, Any]] = {
     "window": {"window": 32, "sinks": 4},
     "local": {"window": 32},
@@ -37,7 +37,7 @@ MIDDLE: dict[str, dict[str, Any]] = {
 
 
 def entrants(names: str | Sequence[str] | None = None) -> list[str]:
-    """The own names of mechanisms that were named, or of all, each once; full attention first."""
+    """The names of the mechanisms that take part, each once, full attention first."""
     if names is not None and not names:
         raise EigenlensError(f"no mechanism was named; there are {', '.join(sorted(mechanisms()))}")
     found = (
@@ -65,7 +65,7 @@ def settings_for(name: str, of: Mapping[str, Mapping[str, Any]]) -> dict[str, An
 def load_file(path: str | Path) -> list[str]:
     """Run a user's Python file that makes mechanisms known with `@mechanism("name")`.
 
-    Gives the names it added.
+    Returns the names it added.
 
     >>> load_file("mine.py")
     ['mine']

@@ -11,7 +11,7 @@ import numpy as np
 def exponent(times: Mapping[int, float], start: int = 2048) -> float | None:
     """The slope of log time against log length by least squares, over lengths from `start` on.
 
-    None for fewer than two.
+    None for fewer than two lengths.
 
     >>> exponent({2048: 1.0, 4096: 4.0, 8192: 16.0})
     2.0
@@ -26,10 +26,8 @@ def exponent(times: Mapping[int, float], start: int = 2048) -> float | None:
 def crossover(times: Mapping[int, float], yardstick: Mapping[int, float]) -> float | None:
     """The length from which on a time stays below the yardstick's.
 
-    Between two lengths, where the logarithms meet.
-
-    The first common length where it is below at all of them, None where it is not below at the
-    last.
+    Between two lengths it is where the logarithms meet. It is the first common length where the
+    time is below at all of them, and None where it is not below at the last.
 
     >>> round(crossover({512: 4.0, 1024: 4.0, 2048: 4.0}, {512: 2.0, 1024: 8.0, 2048: 32.0}))
     724

@@ -33,7 +33,7 @@ SCALES: Mapping[str, tuple[Any, Any]] = {
 }
 """The sizes of every bench, full and quick, in running order.
 
-Spectra look at the models of quality.
+The bench spectra looks at the models that the bench quality trains.
 """
 
 
@@ -131,9 +131,10 @@ def check_needs(name: str, quick: bool) -> None:
 
 
 def _candidates(chosen: Sequence[str], scale: ChoiceScale, whole: bool) -> tuple[str, ...]:
-    """Of the mechanisms that were named those that can be dropped in.
+    """The mechanisms to choose from.
 
-    Where none was, the usual ones and a user's own.
+    They are those that were named and can be dropped in; where none was named, the usual ones and a
+    user's own.
     """
     ways = {TASKS[task] for task in scale.lab.tasks}
     named = [

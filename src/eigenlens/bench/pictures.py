@@ -77,10 +77,7 @@ def _lengths(rows: Sequence[Row], value: str, title: str) -> alt.HConcatChart:
 
 
 def quality_charts(tables: Tables) -> dict[str, Any]:
-    """For each task a row of panels that share the mechanisms.
-
-    The measure with its spread, and what it costs.
-    """
+    """For each task a row of panels: the measure with its spread, and what it costs."""
     rows = tables["quality"]
     stacked = []
     for task in dict.fromkeys(row["task"] for row in rows):
@@ -91,7 +88,7 @@ def quality_charts(tables: Tables) -> dict[str, Any]:
                 mine,
                 order,
                 "loss",
-                "held-out loss (line: the seeds)",
+                "held-out loss (line: range of the seeds)",
                 ("loss_low", "loss_high"),
                 width=260,
                 mark=True,
@@ -100,11 +97,13 @@ def quality_charts(tables: Tables) -> dict[str, Any]:
                 mine,
                 order,
                 "share_of_full",
-                "attention's multiply-adds, of full",
+                "attention multiply-adds, full = 1",
                 log=True,
                 labels=False,
             ),
-            _dots(mine, order, "milliseconds_a_step", "milliseconds a training step", labels=False),
+            _dots(
+                mine, order, "milliseconds_a_step", "milliseconds per training step", labels=False
+            ),
         ]
         shown = [panel for panel in panels if panel is not None]
         stacked.append(alt.hconcat(*shown, spacing=8).properties(title=f"{task}, best first"))
@@ -152,7 +151,7 @@ def _dots(
 ) -> Any:
     """One row per mechanism with a dot at its value.
 
-    Full attention is black, with `mark` a line through it.
+    Full attention is black; with `mark` a line goes through it.
     """
     data = [row for row in rows if row.get(value) is not None and (row[value] > 0 or not log)]
     if not data:
@@ -196,9 +195,9 @@ def _dots(
 
 
 def _ticks(rows: Sequence[Row], value: str, steps: Sequence[int] = (1, 2, 5)) -> list[float]:
-    """Places for ticks of a logarithmic axis.
+    """Ticks of a logarithmic axis.
 
-    These multiples of powers of ten, as far as the values go.
+    They are these multiples of powers of ten, as far as the values go.
     """
     low, high = (f(row[value] for row in rows) for f in (min, max))
     powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
@@ -259,7 +258,9 @@ def damage_charts(tables: Tables) -> dict[str, Any]:
     )
     chart = base.mark_rect(stroke="white").encode(color=colour) + text
     size = {"width": max(64 * len(models), 120), "height": max(22 * len(order), 60)}
-    return {"damage": chart.properties(title="Without training; empty: refused", **size)}
+    return {
+        "damage": chart.properties(title="Answers kept without training (empty: refused)", **size)
+    }
 
 
 def _what(row: Row) -> str:
@@ -279,10 +280,7 @@ def _cell(row: Row) -> str:
 
 
 def choose_charts(tables: Tables) -> dict[str, Any]:
-    """Loss after fine-tuning against cost for every way of giving mechanisms to heads.
-
-    And which head got which mechanism.
-    """
+    """Loss after fine-tuning against cost for every way, and which head got which mechanism."""
     rows = [{**row, "share": round(row["share"], 4)} for row in tables["choices"]]
     panels = [
         _choice([row for row in rows if row["task"] == task], task)
@@ -303,18 +301,18 @@ def choose_charts(tables: Tables) -> dict[str, Any]:
         )
         for key in dict.fromkeys((row["task"], row["budget"]) for row in heads)
     ]
-    title = "Which head got which (first seed); the number is its relevance"
+    title = "Mechanism of each head (first seed); the number is its relevance"
     return {"choice": alt.hconcat(*panels), "heads": alt.hconcat(*maps).properties(title=title)}
 
 
 def _choice(rows: Sequence[Row], task: str) -> Any:
     ways = ["all full", "all local", "chosen", "shuffled"]
-    named = "held-out loss, fine-tuned (line: the seeds)"
+    named = "held-out loss, fine-tuned (line: range of the seeds)"
     scale = alt.Scale(domain=ways, range=[BLACK, GREY, "#1b7837", "#e08214"])
     base = alt.Chart(alt.Data(values=list(rows))).encode(
         x=alt.X(
             "share:Q",
-            title="attention's multiply-adds, of full",
+            title="attention multiply-adds, full = 1",
             axis=alt.Axis(format="%", tickCount=6),
         ),
         color=alt.Color("way:N", sort=ways, title=None, scale=scale),

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..display import numbered
 from ..run.parts import Parts
-from ..run.progress import Progress
+from ..run.progress import OneOf, Progress
 from .entrants import FULL, fits
 from .result import Bench
 from .training import TASKS, LabScale, config_of, spread, task_named, trained, weights_of
@@ -29,23 +29,32 @@ def quality(
     """
     rows: list[Row] = []
     runs = [(task, name) for task in scale.tasks for name in names if fits(name, TASKS[task])]
+    number = len(runs) * len(scale.seeds)
+    stage = f"training {numbered(number, 'model')}"
+    progress(stage, 0, number)
     for done, (at, name) in enumerate(runs):
-        progress("models", done * len(scale.seeds), len(runs) * len(scale.seeds))
         each = [
             parts.part(
                 f"{at.replace(' ', '-')}/{name}-{seed}",
-                functools.partial(_one, at, name, seed, scale, store, progress),
+                functools.partial(
+                    _one,
+                    at,
+                    name,
+                    seed,
+                    scale,
+                    store,
+                    OneOf(progress, stage, done * len(scale.seeds) + i, number),
+                ),
             )
-            for seed in scale.seeds
+            for i, seed in enumerate(scale.seeds)
         ]
         rows.append(_summary(at, name, each))
-    progress("models", len(runs) * len(scale.seeds), len(runs) * len(scale.seeds))
     rows = [_beside(row, rows) for row in rows]
     weights = {
         task: [row["weights"] for row in rows if row["task"] == task] for task in scale.tasks
     }
     notes = [
-        f"{task}: between {min(w):,} and {max(w):,} weights, {scale.steps} steps of {scale.batch}"
+        f"{task}: models of {min(w):,} to {max(w):,} weights, {scale.steps} steps of {scale.batch}"
         " inputs"
         for task, w in weights.items()
         if w
@@ -58,7 +67,8 @@ def quality(
         notes=tuple(notes),
         shown=(
             (
-                "Held-out quality with equal weights and steps; least and largest of the seeds",
+                "Held-out loss (mean, least and largest of the seeds) with equal weights and steps;"
+                " attention cost in multiply-adds, full attention = 1",
                 "quality",
             ),
         ),
@@ -69,7 +79,7 @@ def _one(at: str, name: str, seed: int, scale: LabScale, store: Path, progress: 
     task = task_named(at, scale)
     config = config_of(task, name, scale)
     kept = store if seed == scale.seeds[0] else None  # the spectra look at the first seed's
-    model, found = trained(task, config, seed, scale, kept, progress, f"{at}, {name}, seed {seed}")
+    model, found = trained(task, config, seed, scale, kept, progress)
     return {
         "loss": found.loss,
         "accuracy": found.accuracy,
@@ -102,7 +112,7 @@ def _summary(task: str, name: str, each: Sequence[Row]) -> Row:
 
 
 def _beside(row: Row, rows: Sequence[Row]) -> Row:
-    """With the attention's multiply-adds as a share of full attention's, where that took part."""
+    """The row with its attention cost as a share of full attention's, if that took part."""
     full = next(
         (other for other in rows if other["task"] == row["task"] and other["mechanism"] == FULL),
         None,

@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..run.result import TitledTable
 from ..run.result_folder import read_result, report_damage
 from ..run.tables_result import TablesResult
 
 FORMAT = 1
+LABELS = {
+    "crossover": "faster from tokens",
+    "longest": "at tokens",
+    "times_sdpa": "times torch's",
+    "milliseconds_a_step": "ms per step",
+    "share_of_full": "attention cost",
+    "row_dimension_90": "row dimensions",
+    "first_key": "on first key",
+    "largest_column": "on heaviest key",
+    "gap": "s₂ / s₁",
+    "way": "mechanisms",
+    "share": "cost",
+    "loop_milliseconds": "loop ms",
+    "chunks_milliseconds": "chunks ms",
+}
+"""What a terminal prints over a column, where that is not its name."""
+COLUMNS = {
+    "quality": (
+        "task",
+        "mechanism",
+        "loss",
+        "loss_low",
+        "loss_high",
+        "accuracy",
+        "milliseconds_a_step",
+        "share_of_full",
+    ),
+    "damage": ("model", "mechanism", "settings", "plain", "changed", "kept"),
+}
+"""The main columns of tables that have too many for a page."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,6 +56,9 @@ class Bench(TablesResult):
     left_out = frozenset(
         {"refused", "mlp_width", "accuracy_low", "accuracy_high", "first_singular_value"}
     )
+
+    labels: ClassVar[Mapping[str, str]] = LABELS
+    most_rows = 20
 
     name: str
     title: str
@@ -69,9 +103,19 @@ class Bench(TablesResult):
             found.rows(), found.charts(), found.sentence.strip()
         return found
 
+    def main_columns(self, name: str) -> Sequence[str]:
+        """The columns of a table that a terminal prints by default."""
+        return COLUMNS.get(name, ())
+
     def printed(self) -> list[TitledTable]:
-        """The tables that a terminal prints; one without rows is left out."""
-        return [table for table in super().printed() if table.rows]
+        """The tables that a terminal prints, the main one however long it is."""
+        tables = super().printed()
+        if not tables:
+            return []
+        main, *others = tables
+        measures = {row["model"]: row["measure"] for row in main.rows if "measure" in row}
+        below = ", ".join(f"{measure} ({model})" for model, measure in measures.items())
+        return [replace(main, long=False, below=below and f"Measured: {below}."), *others]
 
     def __repr__(self) -> str:
         return f"<bench of {self.name}: {self.sentence}>"

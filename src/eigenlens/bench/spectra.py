@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..captures import AttentionCall, Site
-from ..display import percent
+from ..display import numbered, percent
 from ..lab import Transformer
 from ..run.parts import Parts
 from ..run.progress import Progress
@@ -33,7 +33,7 @@ MEASURES = {
     "largest_column": "weight on the heaviest key",
     "entropy": "entropy of attention rows, as a share of the largest possible",
 }
-"""Of every head; a table has the median of the heads."""
+"""What is measured of every head; a table has the median of the heads."""
 
 
 def spectra(
@@ -45,13 +45,14 @@ def spectra(
     """
     runs = [(task, name) for task in scale.tasks for name in names if fits(name, TASKS[task])]
     heads: list[Row] = []
+    stage = f"measuring the patterns of {numbered(len(runs), 'trained model')}"
     for done, (at, name) in enumerate(runs):
-        progress("models", done, len(runs))
+        progress(stage, done, len(runs))
         heads += parts.part(
             f"{at.replace(' ', '-')}/{name}",
             functools.partial(_one, at, name, scale, store, progress),
         )
-    progress("models", len(runs), len(runs))
+    progress(stage, len(runs), len(runs))
     rows = [
         {
             "task": at,
@@ -70,15 +71,23 @@ def spectra(
         "What a mechanism does to rank, sinks and gap of the patterns",
         sentence(rows),
         tables={"spectra": rows, "heads": heads},
-        notes=("weights below zero count with their size",),
-        shown=(("Patterns of trained models, median of the heads", "spectra"),),
+        notes=("negative weights count by their absolute value",),
+        shown=(
+            (
+                "Patterns of trained models, median of the heads; row dimensions hold 90 % of the"
+                " variance",
+                "spectra",
+            ),
+        ),
     )
 
 
 def _one(at: str, name: str, scale: LabScale, store: Path, progress: Progress) -> list[Row]:
     task = task_named(at, scale)
     config = config_of(task, name, scale)
-    model, _ = trained(task, config, scale.seeds[0], scale, store, progress, f"{at}, {name}")
+    model, _ = trained(
+        task, config, scale.seeds[0], scale, store, progress, f"training on the task {at}"
+    )
     inputs = torch.cat([batch.inputs for batch in task.held_out()])[:INPUTS]
     return [{"task": at, "mechanism": name, **row} for row in head_rows(model, inputs)]
 
@@ -164,7 +173,7 @@ def measures_of(A: Tensor) -> Row:
 
 
 def sentence(rows: Sequence[Row]) -> str:
-    """Who has the largest and the least rank, and the largest sink, in words."""
+    """Which mechanism has the largest and the least rank, and the largest sink, in words."""
     message: list[str] = []
     for task in dict.fromkeys(row["task"] for row in rows):
         mine = [row for row in rows if row["task"] == task]

@@ -22,9 +22,9 @@ from .timing import Pace, in_rounds, medians, peak_bytes
 
 YARDSTICK = "torch SDPA"
 EXPONENT, CROSSOVER = 1.15, 4096
-"""What a linear mechanism is held to.
+"""What is expected of a linear mechanism.
 
-How its time grows from 2,048 tokens on, and where it is below torch's.
+The exponent of its time from 2,048 tokens on, and the tokens from which on it is below torch's.
 """
 PASSES = ("forward", "forward and backward")
 SECONDS, GIGABYTES = 8.0, 4.0
@@ -60,12 +60,15 @@ def speed(
 ) -> Bench:
     """Forward time (median of rounds) and peak memory at every length; one length is one part."""
     rows: list[Row] = []
+    stage = (
+        f"timing {numbered(len(names), 'mechanism')} at {numbered(len(scale.lengths), 'length')}"
+    )
     for done, n in enumerate(sorted(scale.lengths)):
-        progress("lengths", done, len(scale.lengths))
+        progress(stage, done, len(scale.lengths))
         rows += parts.part(
             f"length-{n}", functools.partial(_length, n, scale, names, rows, torch.device(device))
         )
-    progress("lengths", len(scale.lengths), len(scale.lengths))
+    progress(stage, len(scale.lengths), len(scale.lengths))
     race = parts.part("recurrence", lambda: recurrence_race(scale, torch.device(device)))
     threads = parts.part("threads", torch.get_num_threads)
     summary = summarised(rows)
@@ -82,7 +85,8 @@ def speed(
         settings={"threads": threads, "device": device},
         shown=(
             (
-                "How time grows with length, and from where on it is below torch's own attention",
+                "How time grows with length, from how many tokens on it is below torch's own"
+                " attention, and what the longest input takes",
                 "summary",
             ),
             ("The gated delta rule in chunks and token by token", "recurrence"),
@@ -173,7 +177,7 @@ def _call(name: str, n: int, scale: SpeedScale, causal: bool, device: torch.devi
 
 
 def _finished(call: Call, device: torch.device) -> Callable[[], Any]:
-    """The call until its result is there: a GPU works on after it."""
+    """Run a call until its result is there: a GPU goes on working after the call returns."""
     if device.type != "cuda":
         return call
 
@@ -189,7 +193,7 @@ def _too_much(
 ) -> str | None:
     """What a call of this length would take, if that is too much.
 
-    From the longest that was measured.
+    It is estimated from the longest length that was measured.
     """
     known = [row for row in before if row["mechanism"] == name and row["milliseconds"] is not None]
     if any(row["mechanism"] == name and row["skipped"] for row in before):
@@ -216,13 +220,13 @@ def _too_much(
 
 
 def recurrence_race(scale: SpeedScale, device: torch.device) -> list[Row]:
-    """The gated delta rule token by token and in chunks, with several numbers of heads.
+    """The gated delta rule token by token and in chunks, for several numbers of heads.
 
-    In turn, on the same inputs.
+    Both take turns on the same inputs.
 
-    A forward pass, and a training step's forward and backward pass. Token by token it is calls that
-    cost, and these are as many for one head as for eight; so the fewer heads, the more the chunks
-    gain.
+    Timed are a forward pass, and the forward and backward pass of a training step. Token by token
+    the number of calls decides, and it is the same for one head as for eight: the fewer heads, the
+    more the chunks gain.
     """
     found = []
     for heads in scale.races:
@@ -269,7 +273,7 @@ def _race(given: Sequence[Tensor], scale: SpeedScale, device: torch.device) -> R
 
 
 def summarised(rows: Sequence[Row]) -> list[Row]:
-    """One row per mechanism: exponent, crossover with its yardstick, the longest.
+    """One row per mechanism: exponent, crossover with its yardstick, the longest input.
 
     The exponent is from 2,048 tokens on; the yardstick is that of its direction.
     """
@@ -333,9 +337,9 @@ def sentence(summary: Sequence[Row], race: Sequence[Row]) -> str:
 
 
 def _held_to(rows: Sequence[Row]) -> str:
-    """How many linear mechanisms keep to what they are held to.
+    """How many linear mechanisms do what is expected of them, in words.
 
-    Nothing where no length was long enough to tell.
+    Empty where no length was long enough to tell.
     """
     linear = [
         row for row in rows if row.get("exponent") is not None and find(row["mechanism"]).linear

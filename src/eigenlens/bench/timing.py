@@ -14,9 +14,9 @@ import torch
 
 @dataclass(frozen=True)
 class Pace:
-    """Rounds until everyone has had `seconds` of time: at least `least` and at most `most` of them.
+    """How many rounds: until every call has had `seconds`, at least `least` and at most `most`.
 
-    Who has had `least` rounds and `enough` seconds sits out the others.
+    A call that has had `least` rounds and `enough` seconds is left out of further rounds.
     """
 
     seconds: float = 0.2
@@ -51,7 +51,7 @@ def medians(times: Mapping[str, list[float]]) -> dict[str, float]:
 def peak_bytes(call: Callable[[], Any], device: torch.device) -> int:
     """The most bytes that a call holds at once beyond what was there before, its result among them.
 
-    On a GPU the allocator counts them. On the CPU torch's profiler tells every allocation, those
+    On a GPU the allocator counts them. On the CPU torch's profiler reports every allocation, those
     inside of operators too.
     """
     if device.type == "cuda":

@@ -26,7 +26,7 @@ TASKS: dict[str, bool] = {"next bytes": True, "digits": False}
 The next byte of a text, and the digit in 64 pixels.
 """
 TOLERANCE = 0.01
-"""Weights of a model may differ by so much from those of full attention's."""
+"""The share by which the number of weights may differ from full attention's."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def config_of(
 ) -> Config:
     """The model of a task with a mechanism.
 
-    Its MLP is as wide as makes all weights as many as those of full attention.
+    The width of its MLP is chosen so that it has as many weights as the model with full attention.
 
     A unit of the MLP has `2·width + 1` weights in each layer; what a mechanism brings is taken from
     there.
@@ -105,7 +105,7 @@ def trained(
     scale: LabScale,
     store: Path | None,
     progress: Progress = silent,
-    label: str = "training",
+    label: str = "training a model",
 ) -> tuple[Transformer, Trained]:
     """A model trained from a seed.
 

@@ -1,4 +1,4 @@
-"""The command that holds mechanisms against each other: bench."""
+"""The command that compares mechanisms: bench."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from .terminal import show
 def bench(
     benches: Annotated[
         list[str] | None,
-        typer.Argument(help="Of speed, quality, damage, spectra, choose (default: all)."),
+        typer.Argument(
+            help="Benches to run: speed, quality, damage, spectra, choose (default: all)."
+        ),
     ] = None,
     output_dir: Annotated[
         Path | None, folder_option("bench", "A folder for the results, with one folder per bench")
@@ -39,14 +41,15 @@ def bench(
     mechanisms: Annotated[
         str | None,
         typer.Option(
-            help="Mechanisms that take part, with commas (default: every one that is known).",
+            help="Mechanisms that take part, separated by commas (default: all).",
             rich_help_panel=MEASURE,
         ),
     ] = None,
     lengths: Annotated[
         str | None,
         typer.Option(
-            help="Tokens per input of the speed bench, with commas (default: 256 to 16384).",
+            help="Lengths of the bench speed in tokens, separated by commas (default: 256 to"
+            " 16384).",
             rich_help_panel=MEASURE,
         ),
     ] = None,
@@ -55,7 +58,7 @@ def bench(
         typer.Option(
             metavar="FILE",
             help=(
-                'A Python file of yours that makes a mechanism known with @mechanism("name")'
+                'A Python file of yours that adds a mechanism with @mechanism("name")'
                 " (default: none)."
             ),
             rich_help_panel=MEASURE,
@@ -66,9 +69,9 @@ def bench(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Compare attention mechanisms: time, quality, damage, spectra.
+    """Compare attention mechanisms by time, quality, damage and spectra.
 
-    Damage is what a mechanism does to models that were trained without it; the bench choose picks
+    Damage is what a mechanism does to models that were trained without it. The bench choose picks
     a mechanism for every head.
     """
     from ..bench import SCALES, check_needs, load_file, run_bench
@@ -78,7 +81,8 @@ def bench(
         raise unknown_name("bench", wrong[0], SCALES)
     if lengths is not None and benches and "speed" not in benches:
         raise EigenlensError(
-            "lengths are those of the speed bench, which is not among the benches asked for"
+            "--lengths is for the bench speed, which is not among those named; add it or leave"
+            " --lengths out"
         )
     for name in benches or SCALES:
         check_needs(name, quick)
@@ -110,8 +114,8 @@ def bench(
         drawn = save_charts(found.charts(), output_dir / name / "pictures")
         records.append({**found.record(), "pictures": [str(path) for path in drawn]})
         if not as_json:
-            show(found)
-            print(f"Everything is in {output_dir / name}, the picture is {drawn[0]}.\n")
+            show(found, folder=output_dir / name)
+            print(f"Everything is in {output_dir / name}; the main picture is {drawn[0]}.\n")
     if as_json:
         print(json.dumps(records[0] if len(records) == 1 else records))
 
@@ -120,4 +124,6 @@ def _numbers(text: str | None) -> list[int] | None:
     try:
         return None if text is None else [int(part) for part in split_names(text)]
     except ValueError as error:
-        raise EigenlensError(f"lengths are whole numbers with commas, not {text!r}") from error
+        raise EigenlensError(
+            f"lengths are whole numbers separated by commas, not {text!r}"
+        ) from error

@@ -75,7 +75,7 @@ def reproduce(
             drawn = draw(done, output_dir / name / "pictures")
             records.append({**done.record(), "pictures": [str(path) for path in drawn]})
             if not as_json:
-                show(done)
-                print(f"Everything is in {output_dir / name}, the picture is {drawn[0]}.\n")
+                show(done, folder=output_dir / name)
+                print(f"Everything is in {output_dir / name}; the main picture is {drawn[0]}.\n")
     if as_json:
         print(json.dumps(records[0] if len(records) == 1 else records))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 """Characters per line at most, unless everything is asked for."""
-_NUMBERS = re.compile(r"[<>]?-?\d[\d.,+× ]*(%|\(.*\))?|–")
+_NUMBERS = re.compile(r"[<>]?-?\d[\d.,+×e -]*(%|\(.*\))?|–|nan|-?inf|below rounding")
 """A cell of numbers in words: `>64`, `0.56 (0.53–0.61)`, `6 × 12 × 384`."""
 
 
@@ -43,7 +44,7 @@ def show(result: Result, full: bool = False, folder: Path | None = None) -> None
         if full or not table.long:
             print_table(table.title, labelled(table.rows if full else table.short()), full)
             if table.below:
-                print_text(f"{table.below}\n")
+                _print_notes(table.below)
     for line in result.remarks():
         print_text(line)
     print_text(result.sentence)
@@ -66,16 +67,40 @@ def print_table(title: str, rows: Sequence[dict[str, Any]], full: bool = False) 
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for name, first in rows[0].items() if rows else ():
-        words = isinstance(first, str) and not _NUMBERS.fullmatch(first)
-        table.add_column(name.replace("_", " "), justify="left" if words else "right")
+    for name in rows[0] if rows else ():
+        cells = [_cell(row.get(name)) for row in rows]
+        words = sum(not _NUMBERS.fullmatch(cell) for cell in cells)
+        text = any(len(cell) > 20 for cell in cells)
+        longest = max(len(word) for cell in cells for word in (*cell.split(), ""))
+        table.add_column(
+            name.replace("_", " "),
+            justify="left" if text or 2 * words >= len(cells) else "right",
+            overflow="fold",
+            min_width=min(longest, WIDTH // 3),  # headings are broken before names are
+        )
     for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
+        table.add_row(*(_cell(row.get(name)) for name in rows[0]))
     console = _console(full)
     if title:  # a title of the table itself would be folded to its width
         console.print(title, style="bold", markup=False, highlight=False)
     console.print(table)
     console.print()
+
+
+def _print_notes(text: str) -> None:
+    """Print the lines below a table, each broken between words and indented from then on."""
+    width = min(_console().width, WIDTH)
+    for line in text.splitlines():
+        begin = len(line.split(" ")[0]) + 1 if line[:1].isdigit() else 0
+        for one in textwrap.wrap(
+            line,
+            width,
+            subsequent_indent=" " * begin,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ):
+            print(one)
+    print()
 
 
 def _is_cut(table: TitledTable) -> bool:

@@ -22,7 +22,8 @@ from .terminal import show
 )
 def train(
     config: Annotated[
-        Path | None, typer.Argument(help="The file of the run (TOML): task, model, training.")
+        Path | None,
+        typer.Argument(help="The file of the run (TOML), with its task, model and training."),
     ] = None,
     output_dir: Annotated[Path | None, folder_option("run", "The folder of the run")] = None,
     steps: Annotated[
@@ -41,9 +42,9 @@ def train(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Train a small transformer as one file says.
+    """Train a small transformer that a file describes.
 
-    Any mechanism in any layer or head, on text or a toy task.
+    Any layer or head can have any mechanism; the task is text or a toy.
     """
     from ..lab import EXAMPLE, RunFile
     from ..lab import run as make
@@ -54,8 +55,8 @@ def train(
         return
     if config is None:
         raise EigenlensError(
-            "name the file of the run; `eigenlens train --example > run.toml` writes one to begin"
-            " with"
+            "name the file of the run; `eigenlens train --example > run.toml` writes one to start"
+            " from"
         )
     asked = RunFile.read(config)
     output_dir = choose_output_dir(
@@ -74,7 +75,7 @@ def train(
     if as_json:
         print(json.dumps({**done.record(), "pictures": [str(path) for path in drawn]}))
         return
-    show(done)
+    show(done, folder=output_dir)
     print(
         f"\nThe run is in {output_dir}; in Python: from eigenlens import lab;"
         f" lab.open({str(output_dir)!r}).model()"

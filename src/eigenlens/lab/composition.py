@@ -1,6 +1,6 @@
-"""Function composition with the functions given in context.
+"""Function composition with the functions given in context (arXiv 2602.01763).
 
-What needs one look-up after the other (arXiv 2602.01763).
+The answer needs one look-up after the other:
 
     f_L(… f_2(f_1(q)))
 
@@ -27,7 +27,7 @@ Order = Literal["forward", "backward", "shuffled"]
 class Composition:
     """The answer of `functions` (L) random functions of `values` (N), one after the other.
 
-    Every input has fresh ones.
+    Every input has functions of its own.
 
     `order` of the entries: those of f_1 first ("forward"), those of f_L first ("backward"), each
     table in a random order of its own, or all entries "shuffled". With `intermediate` every step on
@@ -52,7 +52,7 @@ class Composition:
     ) -> None:
         if functions < 1 or values < 2:
             raise EigenlensError(
-                f"composition is of 1 function or more on 2 values or more, not {functions} on"
+                f"a composition has at least 1 function on at least 2 values, not {functions} on"
                 f" {values}"
             )
         if order not in get_args(Order):

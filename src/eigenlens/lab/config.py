@@ -1,7 +1,4 @@
-"""The shape of the laboratory's model.
-
-Everything that can be chosen, and the refusal of what cannot be.
-"""
+"""The shape of the lab's model: everything that can be chosen, and errors for what cannot be."""
 
 from __future__ import annotations
 
@@ -38,13 +35,13 @@ class Config:
     """The shape of the model; the five switches at the end take a part out of every block.
 
     The input is token ids of a `vocabulary`, or vectors of `features` numbers through a linear map.
-    The output is logits of the vocabulary, by the weights of the embedding, or `classes` numbers a
-    token by a read-out of its own; `pooled`, the mean of all tokens is read out. Without
+    The output is logits of the vocabulary, by the weights of the embedding, or `classes` numbers
+    per token by a read-out of its own; `pooled`, the mean of all tokens is read out. Without
     `positions` the model sees a set. `neighbourly` is the start for text, `size` the standard
     deviation of an embedded input at the start (for vectors: of one of unit length).
 
     `mechanism` is a name, letters for layers (`"DDDF"`, repeated to the number of layers), heads of
-    every layer (`[("full", 2), ("local", 2)]`), or a list with one of these a layer;
+    every layer (`[("full", 2), ("local", 2)]`), or a list with one of these per layer;
     `mechanism_settings` are their settings by name, `{"local": {"window": 16}}`. `rank` is the
     width of a head's queries and keys, `value_width` that of its values, both width/heads unless
     given. `gate` is "G1" … "G5" with options, see `lab.layers.gate_of`; `fusion` reads out all
@@ -110,12 +107,12 @@ class Config:
 
     @property
     def head_width(self) -> int:
-        """D, of a query and a key."""
+        """D, the width of a query and a key."""
         return self.width // self.heads if self.rank is None else self.rank
 
     @property
     def head_values(self) -> int:
-        """E, of a value."""
+        """E, the width of a value."""
         return self.width // self.heads if self.value_width is None else self.value_width
 
     @property

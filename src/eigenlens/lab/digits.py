@@ -28,13 +28,15 @@ class Digits(Toy):
         self, tokens: Literal["pixels", "rows"] = "rows", test: int = 360, seed: int = 0
     ) -> None:
         if tokens not in ("pixels", "rows"):
-            raise EigenlensError(f"the tokens of a picture are pixels or rows, not {tokens!r}")
+            raise EigenlensError(f"tokens is 'pixels' or 'rows', not {tokens!r}")
         pictures, labels = zip(*images("digits"))
         ink = torch.from_numpy(np.stack(pictures)).float() / 255  # (1797, 8, 8)
         inputs = ink.flatten(1)[..., None] if tokens == "pixels" else ink
         self.length, self.features = inputs.shape[1:]
         if not 0 < test < len(inputs):
-            raise EigenlensError(f"of {len(inputs)} digits some are held out, not {test}")
+            raise EigenlensError(
+                f"of {len(inputs)} digits at least 1 and not all are held out, not {test}"
+            )
         order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))
         classes = torch.tensor(labels)
         held, kept = order[:test], order[test:]

@@ -19,7 +19,7 @@ class Fusion(nn.Module):
     "concat": `Σ_k α_k H_k` with learned α. A linear map of the concatenation `[H_1 … H_L]` has the
     form `Σ_k H_k W_k`; here each `W_k` is `α_k I`, one number per layer, which is where the name
     comes from. It starts as the mean, α = 1/L. "max": the largest of each element, with nothing to
-    learn. "gate": `Σ_k g_k ⊙ H_k` with `g = softmax_k(H_k w)`, one weight a token and layer of one
+    learn. "gate": `Σ_k g_k ⊙ H_k` with `g = softmax_k(H_k w)`, one weight per token and layer, by a
     map w that the layers share. It starts as the mean, w = 0.
 
     >>> Fusion("gate", layers=3, width=8)([torch.randn(2, 5, 8) for _ in range(3)]).shape
@@ -31,7 +31,7 @@ class Fusion(nn.Module):
         if kind not in FUSIONS:
             raise unknown_name("fusion", kind, FUSIONS)
         if layers < 1:
-            raise EigenlensError(f"a fusion is of one layer or more, not of {layers}")
+            raise EigenlensError(f"a fusion needs at least 1 layer, not {layers}")
         self.kind, self.layers = kind, layers
         if kind == "concat":
             self.alpha = nn.Parameter(torch.full((layers,), 1 / layers))

@@ -49,12 +49,13 @@ class Start:
     def __post_init__(self) -> None:
         if not 1 <= self.heads <= self.window:
             raise EigenlensError(
-                f"{self.heads} heads over a window of {self.window}: each starts at an offset of"
-                " its own"
+                f"{self.heads} heads do not fit a window of {self.window}: each starts at an offset"
+                " of its own"
             )
         if not 1 <= self.largest <= self.heads:
             raise EigenlensError(
-                f"sets of up to {self.largest} of {self.heads} heads: at least 1, at most all"
+                f"sets of up to {self.largest} of {self.heads} heads cannot be made;"
+                " take at least 1, at most all"
             )
         if self.c == 0:
             raise EigenlensError("c of 0 has no gradient; start above it")
@@ -167,7 +168,7 @@ def train_induction(
 ) -> tuple[InductionModel, list[dict[str, Any]]]:
     """Plain gradient descent on all sequences at once: an epoch is one step.
 
-    Gives the model and a row an epoch, from 0.
+    Returns the model and one row per epoch, from 0.
 
     A row has `p` of the true parents, `a`, `copies` (mean weight of their heads on their offset),
     `loss`, and `off`: how far the output is from the true kernel (mean total variation). `only`

@@ -1,7 +1,4 @@
-"""What a configuration says of its layers, read and built.
-
-The mechanism of every head of every layer, and gates.
-"""
+"""Reads and builds the layers of a configuration: the mechanism of every head, and gates."""
 
 from __future__ import annotations
 

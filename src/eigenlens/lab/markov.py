@@ -1,6 +1,6 @@
 """Sequences that each follow a Markov kernel of their own.
 
-The next token is guessed from the sequence or not at all.
+So the next token can only be guessed from the sequence itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Markov:
     def __post_init__(self) -> None:
         if self.number < 1 or self.states < 2:
             raise EigenlensError(
-                f"{self.number} sequences over {self.states} tokens: at least 1 over 2 are needed"
+                f"{self.number} sequences over {self.states} tokens are too few: give at"
+                " least 1 over 2"
             )
         if min(self.parents, default=1) < 1 or len(set(self.parents)) != len(self.parents):
             raise EigenlensError(f"parents are different offsets from 1 on, not {self.parents}")
@@ -77,7 +78,7 @@ def _code(columns: list[np.ndarray], d: int, N: int) -> np.ndarray:
 class Drawn:
     """`tokens` (N, L + 1), the last of which is asked for, and `truth` (N, d).
 
-    The kernel's distribution of that last token.
+    `truth` is the kernel's distribution of that last token.
     """
 
     tokens: Tensor
@@ -90,9 +91,9 @@ class Drawn:
         return self.tokens[:, -1]
 
     def counts(self, window: int) -> tuple[Tensor, Tensor]:
-        """How often each token follows each context of `window` tokens, (N, d^window, d).
+        """How often each token follows each context of `window` tokens, and the last context.
 
-        And the last context, (N,).
+        Their shapes are (N, d^window, d) and (N,).
 
         All that a model which compares contexts and averages over places can know of a sequence.
         The context of a place l is `Σ_j x_{l−j} d^(window−j)`, and only places with a full context

@@ -135,7 +135,7 @@ class LabBlock(nn.Module):
 class Transformer(nn.Module):
     """Token ids (B, T) or vectors (B, T, features) to logits.
 
-    (B, T, vocabulary or classes), pooled (B, classes).
+    The logits are (B, T, vocabulary or classes), or (B, classes) where tokens are pooled.
 
     Positions are learned. At the `neighbourly` start they are sinusoids larger than the tokens, and
     keys are projected like queries, so that a token looks at its neighbourhood. From a start
@@ -238,7 +238,7 @@ class Transformer(nn.Module):
     def head_outputs(self, inputs: Tensor) -> list[Tensor]:
         """z (B, H, T, E) of every layer.
 
-        What its heads give to the output projection `attention.w_o`.
+        It is what the heads of a layer give to the output projection `attention.w_o`.
         """
         return [
             attention.head_outputs(x)
@@ -262,7 +262,7 @@ class Transformer(nn.Module):
     def attention_cost(self, n: int) -> int:
         """Multiply-adds of all heads' mechanisms for one input of n tokens.
 
-        Half of them at each of the two widths.
+        The mean of what they cost at the width of keys and at that of values.
         """
         D, E = self.config.head_width, self.config.head_values
         return sum(self.config.heads * (m.cost(n, D) + m.cost(n, E)) // 2 for m in self.mechanisms)
@@ -270,7 +270,7 @@ class Transformer(nn.Module):
     def cost(self, n: int) -> int:
         """Multiply-adds of one forward pass over n tokens.
 
-        The mechanisms, and `n` for every weight of another matrix.
+        They are those of the mechanisms, and n for every weight of the other matrices.
         """
         own = {id(module) for mechanism in self.mechanisms for module in mechanism.modules()}
         linear = [

@@ -1,6 +1,6 @@
-"""Which of the given points is nearest to the query?
+"""The task of finding which of the given points is nearest to the query (arXiv 2407.16153).
 
-One head of full rank knows exactly (arXiv 2407.16153).
+One head of full rank solves it exactly.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from .tasks import TaskBatch
 
 
 class NearestNeighbour:
-    """`points` (N) on the unit sphere of `dimension` (d), and a query on it.
-
-    Regress the nearest of them.
+    """`points` (N) on the unit sphere of `dimension` (d), and a query on it: find the nearest.
 
     A token has 2d numbers: a point stands in the first d of them, the query, the last token, in the
     others. So a head whose queries read the one half and whose keys the other, `W_QᵀW_K = βI`,
@@ -41,7 +39,7 @@ class NearestNeighbour:
     ) -> None:
         if points < 2 or dimension < 1:
             raise EigenlensError(
-                f"there are 2 points or more of 1 dimension or more, not {points} of {dimension}"
+                f"there are at least 2 points of at least 1 dimension, not {points} of {dimension}"
             )
         self.points, self.dimension, self.farthest = points, dimension, farthest
         self.features, self.classes, self.length = 2 * dimension, dimension, points + 1

@@ -37,11 +37,11 @@ TASKS: dict[str, type[Any]] = {
     "digits": Digits,
 }
 BY_TASK = ("vocabulary", "features", "classes", "length", "pooled")
-"""What the task says of the model."""
+"""Settings of the model that the task decides."""
 LARGEST = 2**31 - 1
 SHARES = ("held_out", "masked")
 FROM = {"seed": 0, "jitter": 0, "points": 2}
-"""Numbers of a task that are no sizes, or sizes of more than 1: from where on."""
+"""The least value of a task's numbers, where that is not 1."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class RunFile:
     def read(cls, path: str | Path) -> RunFile:
         """A run from a TOML file.
 
-        What is wrong with it is said in one sentence that names the key.
+        If something is wrong with it, the error names the key.
         """
         try:
             content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -83,7 +83,7 @@ class RunFile:
         """A run from what the file holds."""
         if not isinstance(content, Mapping):
             raise EigenlensError(
-                f"a run has tables task, model and training, and is no {type(content).__name__}"
+                f"a run is a table with task, model and training, not a {type(content).__name__}"
             )
         _check("the file", content, dict.fromkeys(("task", "model", "training"), Mapping))
         task, model, training = (
@@ -117,7 +117,7 @@ class RunFile:
         return cls(name, task, model, settings, seeds, device)
 
     def with_steps(self, steps: int | None) -> RunFile:
-        """The same run for another number of steps; None is as it is."""
+        """The same run for another number of steps; None changes nothing."""
         return (
             self if steps is None else replace(self, training=replace(self.training, steps=steps))
         )
@@ -163,7 +163,7 @@ class RunFile:
 def task_keys(name: str) -> dict[str, Any]:
     """What can be chosen of a task, with its type.
 
-    The arguments of its class, and for text where it comes from.
+    These are the arguments of its class, and for text where it comes from.
     """
     kind: Any = TASKS[name]
     makers: list[Callable[..., Any]] = [

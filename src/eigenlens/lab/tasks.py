@@ -1,6 +1,6 @@
 """What a model can be trained on, and the tasks of real text.
 
-Masked bytes, the next byte, the next token.
+These are masked bytes, the next byte and the next token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IGNORED = -100
 class TaskBatch:
     """`inputs` (B, T) of tokens or (B, T, features) of vectors, and their `targets`.
 
-    One target for every output of the model.
+    There is one target for every output of the model.
 
     A target is a class, or `IGNORED`: (B, T), for a pooled model (B,). Or it is a vector, (B, T,
     classes), to come close to; one of nan is not asked for.
@@ -92,10 +92,10 @@ Kind = TypeVar("Kind", bound="Text")
 
 
 class Text:
-    """A task of text.
+    """A task of text: windows of `length` tokens.
 
-    Windows of `length` tokens, drawn from the training documents, fixed ones of the held-out
-    documents.
+    Those to learn from are drawn from the training documents; those to measure on are fixed ones of
+    the held-out documents.
     """
 
     vocabulary: int

@@ -1,6 +1,6 @@
 """Tasks small enough to look into a model that has learned them.
 
-Sorting, repeats, the convex hull, memorising, two arcs.
+They are sorting, repeats, the convex hull, memorising, and two arcs.
 
 All are fixed by a seed. `vocabulary` or `features`, `classes`, `length`, `pooled` and `ordered`
 (whether places mean something) say which model a task asks for, see `Toy.config`.
@@ -74,7 +74,7 @@ class Sort(Toy):
 class Repeated(Toy):
     """`letters` different letters of an alphabet, each repeated `repeats` times.
 
-    So sounds are repeated by the frames of speech.
+    The frames of speech repeat sounds in this way.
 
     With `asks="sorted"` the i-th in sorted order is asked for at every place of the i-th letter:
     what all letters are, and not how often they stand there. With `asks="previous"` it is the
@@ -96,11 +96,11 @@ class Repeated(Toy):
     ) -> None:
         if not 2 <= letters <= alphabet:
             raise EigenlensError(
-                f"{letters} different letters cannot be drawn from an alphabet of {alphabet}; at"
-                " least 2 are"
+                f"from an alphabet of {alphabet}, 2 to {alphabet} different letters can be drawn,"
+                f" not {letters}"
             )
         if asks not in ("sorted", "previous"):
-            raise EigenlensError(f"asked for are letters sorted or previous, not {asks!r}")
+            raise EigenlensError(f"asks is 'sorted' or 'previous', not {asks!r}")
         self.vocabulary = self.classes = alphabet
         self.length = letters * repeats
         generator = torch.Generator().manual_seed(seed)
@@ -196,7 +196,7 @@ class Circle(Toy):
 def feed_back(model: torch.nn.Module, start: Tensor, steps: int) -> Tensor:
     """The inputs that a model of vectors makes of its own outputs, (steps + 1, T, features).
 
-    They begin with (T, features).
+    The first of them is the given (T, features).
     """
     found = [start]
     for _ in range(steps):

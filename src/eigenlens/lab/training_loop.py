@@ -1,6 +1,6 @@
 """The training loop of every experiment.
 
-Deterministic, measured, and going on where it was killed.
+It is deterministic, measures held-out loss on the way, and goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Progress = Callable[[str, int, int], None]
 class TrainingSettings:
     """AdamW with a linear warm-up and a cosine down to a tenth of `rate`.
 
-    Gradients clipped to norm 1.
+    Gradients are clipped to norm 1.
 
     `patience` stops a run after that many measurements without a better held-out loss; None runs
     all steps. `penalty` times the localisation penalty of every head's `W_Q W_Kᵀ`, their mean, is
@@ -137,7 +137,7 @@ def train(
     settings: TrainingSettings,
     *,
     progress: Progress | None = None,
-    label: str = "training",
+    label: str = "training a model",
     before: Callable[[int], None] | None = None,
     extra: Callable[[Transformer], Tensor] | None = None,
     checkpoint: Path | None = None,
@@ -155,8 +155,8 @@ def train(
         Steps, batch size, learning rate and so on.
     progress : callable, optional
         Called with `(what, done, total)` during the training. Default: silent.
-    label : str, default "training"
-        The label that `progress` gets.
+    label : str, default "training a model"
+        What `progress` says is being done.
     before : callable, optional
         `before(step)` is called before each step, so that a mechanism can be refitted. Default:
         none.

@@ -288,7 +288,7 @@ def _one_seed(
                 task,
                 settings,
                 progress=progress,
-                label=f"seed {seed}",
+                label=f"training seed {seed}",
                 checkpoint=checkpoint,
                 every=every,
             )

@@ -42,7 +42,7 @@ SCHEMA = {
 class Claim:
     """One claim: what was `published`, what was `measured`, and whether they agree.
 
-    What was measured has its `interval`.
+    `interval` is that of what was measured.
 
     `note` names the criterion that the verdict rests on, and what the interval spans. Where a claim
     is out of reach, `measured` is the nearest miniature, or None.
@@ -75,7 +75,7 @@ def judged(
 ) -> Claim:
     """A claim whose verdict follows from a bound on what was measured; NaN meets no bound."""
     if (at_most is None) == (at_least is None):
-        raise EigenlensError("a verdict rests on one bound, from above or from below")
+        raise EigenlensError("give either at_most or at_least: a verdict rests on one bound")
     holds = measured <= at_most if at_most is not None else measured >= (at_least or 0.0)
     return Claim(
         claim, published, measured, interval, "reproduced" if holds else "not reproduced", note
@@ -88,6 +88,7 @@ class Reproduction(TablesResult):
 
     kind = "reproduction"
     left_out = frozenset({"seeds", "kept_low", "kept_high", "training_gigaflops", "each"})
+    most_rows = 12
 
     paper: str
     title: str
@@ -128,12 +129,29 @@ class Reproduction(TablesResult):
             check_schema(record, SCHEMA, "it")
             return cls.from_record(record)
 
+    def main_columns(self, name: str) -> Sequence[str]:
+        """The columns that the paper names for this table."""
+        from . import PAPERS
+
+        return PAPERS[self.paper].columns.get(name, ()) if self.paper in PAPERS else ()
+
     def printed(self) -> list[TitledTable]:
-        """The claims with their notes, and the tables that a terminal prints."""
-        keys = ("claim", "published", "measured", "verdict")
-        claims = [{key: row[key] for key in keys} for row in self.rows()]
+        """The claims with their notes, by number, and the tables behind them."""
+        claims = [
+            {
+                "#": number,
+                "claim": claim.claim,
+                "published": claim.published,
+                "measured": claim.measured,
+                "low": claim.interval and claim.interval[0],
+                "high": claim.interval and claim.interval[1],
+                "verdict": claim.verdict,
+            }
+            for number, claim in enumerate(self.claims, 1)
+        ]
         notes = "\n".join(f"{i}. {claim.note}." for i, claim in enumerate(self.claims, 1))
-        return [TitledTable("Claims", claims, notes), *super().printed()]
+        main = ("#", "claim", "published", "measured", "verdict")
+        return [TitledTable("Claims", claims, notes, main), *super().printed()]
 
     def plot(self) -> Any:
         """The paper's main picture (an altair chart)."""

@@ -1,6 +1,6 @@
 """Inputs of pretrained models, the same way in every paper.
 
-The first ones of a data set, in the order that a seed gives.
+They are the first ones of a data set, in the order that a seed gives.
 """
 
 from __future__ import annotations

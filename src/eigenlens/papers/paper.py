@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..data.needs import check_named, names_of_scale
+from ..display import numbered
 from ..errors import EigenlensError
 from ..run.parts import Make, Parts
 from ..run.progress import Here, Progress, silent
@@ -24,9 +25,9 @@ class Paper:
     it makes as a part, which a run with `resume` finds again; what a reader of this one run has to
     know, such as a model that could not be loaded, it adds to `parts.notes`. `claims(tables,
     quick)` judges the tables. `charts(tables)` draws them, the main picture first. `shown` are the
-    tables to print, title and name of each. `notes` belong to every run. `reads(scale)` are the
-    catalogue's models and data sets that a run of that scale reads: by default those that the scale
-    names.
+    tables to print, title and name of each; `columns` are the main columns of a table that has too
+    many for a page. `notes` belong to every run. `reads(scale)` are the catalogue's models and data
+    sets that a run of that scale reads: by default those that the scale names.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Paper:
     shown: Sequence[Sequence[str]] = ()
     notes: tuple[str, ...] = ()
     reads: Callable[[Any], Sequence[str]] = names_of_scale
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def check(self, quick: bool) -> None:
         """Refuse a run whose models and data need libraries that are not here."""
@@ -90,10 +92,11 @@ def parts_by_model(
     An error if there is no part at all.
     """
     named = {f"{folder}/{name}": make for name, make in makes.items()}
-    parts.ahead(named, progress, "models")
+    stage = f"measuring {numbered(len(makes), 'pretrained model')}"
+    parts.ahead(named, progress, stage)
     found, missing = {}, []
     for done, (name, (part, make)) in enumerate(zip(makes, named.items())):
-        progress("models", done, len(makes))
+        progress(stage, done, len(makes))
         try:
             found[name] = parts.part(part, make)
         except EigenlensError as error:

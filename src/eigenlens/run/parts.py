@@ -125,7 +125,10 @@ class Parts:
         return self.read(name)  # as a run with `resume` will read it
 
     def each(
-        self, makes: Mapping[str, Make], progress: Progress = silent, what: str = "parts"
+        self,
+        makes: Mapping[str, Make],
+        progress: Progress = silent,
+        what: str = "working through the parts",
     ) -> list[Any]:
         """Parts that do not need each other, in the order of `makes`.
 
@@ -139,7 +142,10 @@ class Parts:
         return found
 
     def ahead(
-        self, makes: Mapping[str, Make], progress: Progress = silent, what: str = "parts"
+        self,
+        makes: Mapping[str, Make],
+        progress: Progress = silent,
+        what: str = "working through the parts",
     ) -> None:
         """Let the current engine, if it is a cluster, make these parts.
 

@@ -34,6 +34,20 @@ class Here:
         return Here, (silent,)
 
 
+@dataclass(frozen=True)
+class OneOf:
+    """The report of one of several equal pieces of work: all of them are one stage."""
+
+    progress: Progress
+    stage: str
+    number: int
+    """How many pieces are done before this one."""
+    pieces: int
+
+    def __call__(self, _what: str, done: int, total: int) -> None:
+        self.progress(self.stage, self.number * total + done, self.pieces * total)
+
+
 def print_line(text: str) -> None:
     """One line that a command prints on standard error, and a notebook does not."""
     logging.getLogger("eigenlens").info(text)
@@ -45,10 +59,14 @@ class Rate:
 
     clock: Callable[[], float] = time.monotonic
     _first: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _last: dict[str, int] = field(default_factory=dict)
 
     def words(self, what: str, done: int, total: int) -> str:
         """`12.5 per second, 1:20 left`; empty where nothing can be said yet."""
         now = self.clock()
+        if done < self._last.get(what, done):  # the same again, such as the next seed of a training
+            del self._first[what]
+        self._last[what] = done
         begin, before = self._first.setdefault(what, (now, done))
         if now <= begin or done <= before:
             return ""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..errors import EigenlensError
-from .result import ResultViews, Rows, TitledTable, without_columns
+from .result import ResultViews, Rows, TitledTable
 from .result_folder import write_result
 
 
@@ -22,7 +22,11 @@ class TablesResult(ResultViews):
     kind: ClassVar[str]
     """`bench`, and so `bench.json`."""
     left_out: ClassVar[Collection[str]]
-    """Columns that are in the record and would crowd a printed table."""
+    """Columns that a terminal prints only when all is asked for."""
+    labels: ClassVar[Mapping[str, str]] = {}
+    """What a terminal prints over a column, where that is not its name."""
+    most_rows: ClassVar[int]
+    """A table with more rows is long."""
 
     tables: Mapping[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -62,9 +66,23 @@ class TablesResult(ResultViews):
         """Write the record as `bench.json`, `reproduction.json`, … into a folder."""
         return write_result(folder, self.kind, self.record())
 
+    def main_columns(self, name: str) -> Sequence[str]:
+        """The columns of a table that a terminal prints by default; none stands for all."""
+        return ()
+
     def printed(self) -> list[TitledTable]:
-        """The tables that a terminal prints, without the columns that would crowd them."""
-        return [
-            TitledTable(title, without_columns(self.table(name), self.left_out))
-            for title, name in self.shown
-        ]
+        """The tables that have rows, with their main columns; those of many rows are long."""
+        found = []
+        for title, name in self.shown:
+            rows = self.table(name)
+            if rows:
+                main = [key for key in self.main_columns(name) if key in rows[0]] or [*rows[0]]
+                found.append(
+                    TitledTable(
+                        title,
+                        [{self.labels.get(key, key): x for key, x in row.items()} for row in rows],
+                        columns=[self.labels.get(k, k) for k in main if k not in self.left_out],
+                        long=len(rows) > self.most_rows,
+                    )
+                )
+        return found

@@ -49,15 +49,15 @@ def contributions(block: ConvexBlock, Z: Tensor) -> Tensor:
 def _attention(block: ConvexBlock) -> ConvexBlock:
     if not isinstance(block, LinearAttention | GatedAttention):
         raise EigenlensError(
-            f"tokens have rows in a map of attention; {block.name} mixes them by position"
+            f"clusters need an attention block; {block.name} mixes tokens by position"
         )
     return block
 
 
 def k_means(points: Tensor, k: int, seed: int = 0, starts: int = 4, most: int = 100) -> Tensor:
-    """Centres (k, r) of points (N, r).
+    """Centres (k, r) of points (N, r), by Lloyd's steps.
 
-    Lloyd's steps from `starts` spread-out starts, the best of them.
+    The best of `starts` spread-out starts is taken.
     """
     if not 1 <= k <= len(points):
         raise EigenlensError(f"{numbered(len(points), 'point')} cannot make {k} clusters")
@@ -81,7 +81,7 @@ def k_means(points: Tensor, k: int, seed: int = 0, starts: int = 4, most: int = 
 
 
 def _spread(points: Tensor, k: int, source: torch.Generator) -> Tensor:
-    """k of the points, each drawn with the square of its distance to those before."""
+    """k of the points, each drawn with a probability by its squared distance to those before."""
     chosen = [int(torch.randint(len(points), (1,), generator=source))]
     away = torch.full((len(points),), torch.inf, dtype=torch.float64)
     while len(chosen) < k:
@@ -127,7 +127,7 @@ class Clusters:
         return nearest(rows, self.centres).view(X.shape[:-1])
 
     def rows(self) -> list[dict[str, Any]]:
-        """What each cluster gets from each, beside the giver's share of all tokens."""
+        """One row per pair of clusters: what one gets from the other, and that one's size."""
         share = self.tokens / self.tokens.sum()
         k = len(self.tokens)
         return [
@@ -169,7 +169,7 @@ class Clusters:
         return cells.properties(
             width=alt.Step(28),
             height=alt.Step(28),
-            title="What the tokens of a cluster get, by where from",
+            title="What the tokens of a cluster get from each cluster",
         )
 
     def _repr_html_(self) -> str:
@@ -177,9 +177,9 @@ class Clusters:
 
 
 def token_clusters(block: ConvexBlock, Z: Tensor, k: int, seed: int = 0) -> Clusters:
-    """Tokens of the block's inputs in k clusters, and what goes from cluster to cluster.
+    """Tokens of the block's inputs in k clusters, by their rows of the learned map.
 
-    By their rows of the learned map.
+    Also what goes from cluster to cluster.
     """
     along = directions(block, Z)
     if not along.shape[1]:

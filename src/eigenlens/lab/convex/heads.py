@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...display import numbered
 from ...errors import EigenlensError
 from ...run.progress import Progress, silent
 from .problem import ConvexBlock, Problem
@@ -47,7 +48,7 @@ class ConvexHeads:
 def heads_from_matrix(block: ConvexBlock, Z: Tensor, share: float = 1e-9) -> ConvexHeads:
     """The heads of Z (P, rows, columns), largest first within a gate.
 
-    Singular values below `share` of the largest are none.
+    Singular values below `share` of the largest count as 0.
     """
     if tuple(Z.shape) != block.shape:
         raise EigenlensError(f"Z of {block.name} is {block.shape}, not {tuple(Z.shape)}")
@@ -70,7 +71,7 @@ def matrix_of(block: ConvexBlock, heads: ConvexHeads) -> Tensor:
 class TrainedHeads:
     """What gradient training of m heads found.
 
-    Its `objective`, the norm of the `gradient`, and how often it was computed.
+    That is its `objective`, the norm of the `gradient`, and how often it was computed.
     """
 
     heads: ConvexHeads
@@ -91,7 +92,7 @@ def train_heads(
 ) -> TrainedHeads:
     """`min F(block with m heads) + β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)` by L-BFGS.
 
-    From normal heads of `size`, in double precision.
+    It starts from normal heads of `size`, in double precision.
 
     Heads take the gates in turn. With m ≥ `problem.block.heads` the least it can find is the
     optimum of the convex problem.
@@ -100,7 +101,7 @@ def train_heads(
 
     block = problem.block
     if m < 1 or not beta > 0:
-        raise EigenlensError(f"there is a head or more and a penalty above 0; got {m} and {beta}")
+        raise EigenlensError(f"train at least 1 head with a penalty above 0; got {m} and {beta}")
     if block.X.dtype != torch.float64:
         raise EigenlensError(
             f"heads are trained in double precision; the inputs are {block.X.dtype}: use"
@@ -128,9 +129,7 @@ def train_heads(
             )
             slopes = torch.autograd.grad(value, leaves)
         if evaluations % 100 == 0:
-            progress(
-                f"{m} heads, objective {float(value.detach()):.6g}", min(evaluations, most), most
-            )
+            progress(f"training {numbered(m, 'head')}", min(evaluations, most), most)
         evaluations += 1
         return float(value.detach()), torch.cat([slope.flatten() for slope in slopes]).cpu().numpy()
 

@@ -19,7 +19,7 @@ class Loss(Protocol):
 
     smoothness: float
     shape: tuple[int, ...]
-    """Of the outputs that it takes."""
+    """The shape of the outputs that it takes."""
 
     def value(self, out: Tensor) -> Tensor: ...
 
@@ -33,7 +33,7 @@ class Loss(Protocol):
         ...
 
     def on(self, x: Tensor) -> Loss:
-        """The same with the device and the dtype of x."""
+        """The same loss on the device and in the dtype of x."""
         ...
 
 

@@ -1,6 +1,6 @@
 """Blocks as linear maps of one matrix Z.
 
-What each gives, its adjoint, and the block with heads that it stands for.
+Each has the map, its adjoint, and the block with heads that it stands for.
 
 A block with heads `(W_1j, W_2j)` is linear in each of the two, so in `Z = Σ_j vec(W_1j) vec(W_2j)ᵀ`
 (vec row by row), and the penalty `β/2 Σ_j(‖W_1j‖² + ‖W_2j‖²)`, least over the ways to write Z, is
@@ -67,9 +67,9 @@ class ConvexBlock(ABC):
 
     @property
     def heads(self) -> int:
-        """As many heads as make the block with heads and the convex problem one.
+        """The number of heads from which on the block with heads and the convex problem are one.
 
-        P · min(rows, columns).
+        It is P · min(rows, columns).
         """
         return self.groups * min(self.shape[1:])
 
@@ -298,7 +298,7 @@ def convex_memory(problem: Problem) -> int:
     b bytes per number. `kept` is n(d² + 2dc) of linear attention, n·s((P+1)d² + s + 2dc) of gated
     attention, n·s(d + c) of the mixer and (s + 2)·n·(d + 2c) of the Fourier operator. Then come the
     outputs and gradients of a step, and its matrices Z with their singular vectors. Features of all
-    products, n·s·d³ numbers a gate, are never held.
+    products, n·s·d³ numbers per gate, are never held.
     """
     block = problem.block
     groups, rows, columns = block.shape
@@ -308,7 +308,7 @@ def convex_memory(problem: Problem) -> int:
 
 
 def check_fits(problem: Problem, gigabytes: float) -> None:
-    """Refuse what would hold more than that, before anything is computed."""
+    """Raise an error if a solution would hold more than that, before anything is computed."""
     if (needed := convex_memory(problem)) > gigabytes * 1e9:
         block = problem.block
         sizes = f"n={block.n}, s={block.s}, d={block.d}, c={block.c}"

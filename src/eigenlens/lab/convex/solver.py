@@ -35,7 +35,7 @@ from .solution import Solution
 EVERY = 10
 """Steps between two certificates.
 
-One takes a product with the transpose and singular values of its own.
+A certificate costs one product with the transpose and one set of singular values.
 """
 
 
@@ -51,22 +51,22 @@ def solve(
 ) -> Solution:
     """The optimum of `F(AZ) + β Σ_p ‖Z_p‖_*`.
 
-    Up to a relative duality gap of `tolerance`, or the best after `most` steps.
+    It is found up to a relative duality gap of `tolerance`, or is the best after `most` steps.
 
-    Z has `problem.block.shape`, (1, d², dc) for attention. `start` is left as it is. `report(what,
-    done, total)` is called at every tenth step, and `what` names the objective and the gap so far;
-    what it raises ends the run. `gigabytes` is the most to hold.
+    Z has `problem.block.shape`, (1, d², dc) for attention. `start` is left as it is.
+    `progress(what, done, total)` is called at every tenth step; an exception that it raises ends
+    the run. `gigabytes` is the most to hold.
     """
     if not (math.isfinite(beta) and beta > 0):
         raise EigenlensError(f"the penalty β is a number above 0, not {beta}")
     if not tolerance > 0 or most < 1:
         raise EigenlensError(
-            f"a tolerance is above 0 and there is a step or more; got {tolerance} and {most}"
+            f"the tolerance is above 0 and there is at least 1 step; got {tolerance} and {most}"
         )
     check_fits(problem, gigabytes)
     shape, X = problem.block.shape, problem.block.X
     if start is not None and tuple(start.shape) != shape:
-        raise EigenlensError(f"Z is {shape}, the start is {tuple(start.shape)}")
+        raise EigenlensError(f"a start has the shape of Z, {shape}, not {tuple(start.shape)}")
     with torch.no_grad():
         Z = X.new_zeros(shape) if start is None else start.detach().to(X).clone()
         return _fista(problem, float(beta), Z, tolerance, most, progress)
@@ -85,7 +85,7 @@ def _fista(
             now = certificate(problem, beta, Z, AZ, best)
             best = now["bound"]
             history.append({"step": step, **now})
-            progress(f"objective {now['objective']:.6g}, gap {now['gap']:.1e}", step, most)
+            progress("solving the convex problem", step, most)
             if now["gap"] <= tolerance or step == most:
                 break
         g = problem.adjoint(loss.gradient(AY))
@@ -161,7 +161,7 @@ def threshold(Z: Tensor, by: float) -> Tensor:
 def squared_norm(problem: Problem, steps: int = 30) -> float:
     """`‖A‖²` by power iteration from a fixed start.
 
-    From below, so the solver still checks every step.
+    The estimate comes from below, so the solver still checks every step.
     """
     source = torch.Generator().manual_seed(0)
     z = torch.randn(problem.block.shape, generator=source, dtype=torch.float64).to(problem.block.X)

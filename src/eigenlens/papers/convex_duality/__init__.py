@@ -1,6 +1,6 @@
 """Unravelling attention via convex duality (arXiv 2205.08078).
 
-Blocks with heads against their certified optimum.
+Blocks with heads are compared with their certified optimum.
 
 The mathematics is checked on drawn data of the size that was published. Clusters of tokens and
 held-out accuracy are shown on frozen features of a vision model.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -24,11 +25,11 @@ from .tokens import PictureTokens, token_run
 
 @dataclass(frozen=True)
 class Scale:
-    """`n` inputs of `s` tokens of `d` numbers, `c` numbers out.
+    """Sizes of the drawn data: `n` inputs of `s` tokens of `d` numbers, `c` numbers out.
 
-    `sets` of them, `starts` of training with each number of heads.
+    There are `sets` of them, and `starts` of training with each number of heads.
 
-    Then `images` to fit, to choose β by and to judge by, at `side` pixels, their tokens in
+    Then come `images` to fit, to choose β by and to judge by, at `side` pixels, their tokens in
     `features` numbers; `draws` of them.
     """
 
@@ -65,19 +66,21 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for name in BLOCKS
         for loss in LOSSES
     }
-    blocks = parts.each(of_blocks, progress, "blocks")
+    blocks = parts.each(
+        of_blocks, progress, f"solving {numbered(len(of_blocks), 'convex problem')}"
+    )
     makes = {
         f"heads-{one}": partial(head_runs, scale, 1000 * seed + one) for one in range(scale.sets)
     }
     makes["path"] = partial(path_rows, scale, 1000 * seed)
     makes["counterexample"] = partial(counterexample, scale, 1000 * seed)
-    *sets, path, off = parts.each(makes, progress, "numbers of heads, path, counterexample")
+    *sets, path, off = parts.each(makes, progress, "training heads and following the penalty")
     counted = [row for one in sets for row in one]
     tokens = PictureTokens(scale, seed)
     drawn = parts.each(
         {f"tokens-{draw}": partial(token_run, tokens, scale, draw) for draw in range(scale.draws)},
         progress,
-        "tokens of pictures",
+        "clustering tokens of pictures",
     )
     return {
         "blocks": [run["row"] for run in blocks],
@@ -94,10 +97,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 
 
 def count_rows(counted: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each data set and number of heads in one row.
-
-    The least and the largest relative gap of the starts.
-    """
+    """One row per data set and number of heads: the least and the largest relative gap."""
     rows = []
     for key in dict.fromkeys((row["set"], row["heads"]) for row in counted):
         some = [row for row in counted if (row["set"], row["heads"]) == key]
@@ -117,11 +117,11 @@ def count_rows(counted: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 SHOWN = (
-    ("Blocks", "blocks"),
+    ("Certified optimum of each block, and how far training is from it", "blocks"),
     ("Trained with m heads: relative distance to the optimum", "head counts"),
-    ("β and rank", "path"),
-    ("Clusters of tokens: purity", "clusters"),
-    ("Held-out accuracy", "accuracy"),
+    ("Heads of the optimum by penalty β", "path"),
+    ("Purity of clusters of tokens, by class of picture", "clusters"),
+    ("Held-out accuracy of heads on frozen features", "accuracy"),
 )
 NOTES = (
     (
@@ -133,6 +133,9 @@ NOTES = (
         " Fashion-MNIST"
     ),
 )
+MAIN_COLUMNS = {
+    "blocks": ("block", "loss", "optimum", "heads", "enough", "steps", "gap", "trained off"),
+}
 paper = Paper(
     "convex-duality",
     "Unravelling attention via convex duality (arXiv 2205.08078)",
@@ -143,4 +146,5 @@ paper = Paper(
     charts,
     SHOWN,
     NOTES,
+    columns=MAIN_COLUMNS,
 )

@@ -1,7 +1,4 @@
-"""Blocks of drawn data.
-
-The identity, the certificate, and training with few heads and with enough.
-"""
+"""Blocks on drawn data: the identity, the certificate, and training with few heads and enough."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ STEPS = 100_000
 def random_problem(scale: Scale, seed: int) -> Problem:
     """Normal tokens of mean squared norm 1, and what linear attention makes of them.
 
-    It has `teachers` normal heads.
+    That attention has `teachers` normal heads.
     """
     source = torch.Generator().manual_seed(seed)
     X = _normal(source, scale.n, scale.s, scale.d) / scale.d**0.5
@@ -55,9 +52,9 @@ def _normal(source: torch.Generator, *shape: int) -> Tensor:
 
 
 def block_run(name: str, loss: str, scale: Scale, seed: int) -> dict[str, Any]:
-    """One block with one loss on normal data, β a tenth of the largest.
+    """One block with one loss on normal data: identity, certificate, training with enough heads.
 
-    Identity, certificate, training with enough heads.
+    β is a tenth of the largest.
     """
     source = torch.Generator().manual_seed(seed)
     X = _normal(source, scale.n, scale.s, scale.d) / scale.d**0.5
@@ -112,10 +109,7 @@ def block_run(name: str, loss: str, scale: Scale, seed: int) -> dict[str, Any]:
 
 
 def head_runs(scale: Scale, seed: int) -> list[dict[str, Any]]:
-    """Training with each number of heads from each start.
-
-    The relative distance to the optimum, and both certificates.
-    """
+    """Training with each number of heads from each start: distance to the optimum, certificates."""
     problem = random_problem(scale, seed)
     found = solve(problem, scale.beta, most=STEPS)
     rows = []
@@ -164,9 +158,9 @@ def path_rows(scale: Scale, seed: int) -> list[dict[str, Any]]:
 
 
 def counterexample(scale: Scale, seed: int) -> list[dict[str, Any]]:
-    """Z of least squares alone.
+    """The Z of least squares alone, whose gradient is 0.
 
-    Its gradient is 0, so (‖∇F‖/β − 1)₊ is, and yet it is no optimum with a penalty.
+    There (‖∇F‖/β − 1)₊ is 0 too, and yet Z is no optimum of the problem with a penalty.
     """
     problem = random_problem(scale, seed)
     units = torch.eye(problem.block.shape[1] * problem.block.shape[2], dtype=torch.float64)

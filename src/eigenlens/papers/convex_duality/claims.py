@@ -17,10 +17,7 @@ NEAR = 1e-6
 
 
 def claims_of(tables: Tables, quick: bool = False) -> tuple[Claim, ...]:
-    """Every claim, in the order.
-
-    The equivalence, the certificate, few heads, clusters, transfer.
-    """
+    """Every claim, in order: the equivalence, the certificate, few heads, clusters, transfer."""
     blocks, heads = tables["blocks"], tables["heads"]
     return (
         _identity(blocks),

@@ -59,7 +59,7 @@ def _counts(rows: Sequence[dict[str, Any]]) -> Any:
             tooltip=["heads:O", "set:N", "start:O", alt.Tooltip("off:Q", format=".2e")],
         )
         .properties(
-            title=f"Trained with m heads (a point a start; at {LEAST:.0e}: below it)",
+            title=f"Trained with m heads (a point per start; at {LEAST:.0e}: below it)",
             width=360,
             height=250,
         )
@@ -165,5 +165,7 @@ def _flow(rows: Sequence[dict[str, Any]]) -> Any:
             y=alt.Y("cluster:O", title="to cluster"),
             color=alt.Color("share:Q", scale=alt.Scale(scheme="blues"), title="share"),
         )
-        .properties(width=200, height=200, title="What its tokens get, by where from")
+        .properties(
+            width=200, height=200, title="What the tokens of a cluster get from each cluster"
+        )
     )

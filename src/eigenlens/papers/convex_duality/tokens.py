@@ -1,6 +1,7 @@
 """Tokens of pictures.
 
-How a solved block groups them, and how well it tells classes of pictures it has not seen.
+Measured are how a solved block groups them, and how well it tells the classes of pictures that it
+has not seen.
 """
 
 from __future__ import annotations
@@ -117,10 +118,7 @@ class PictureTokens:
 
 
 def token_run(tokens: PictureTokens, scale: Scale, number: int) -> dict[str, Any]:
-    """One draw of pictures.
-
-    Held-out accuracy of every kind of head, and clusters by the rows of attention.
-    """
+    """One draw of pictures: held-out accuracy of every kind of head, and clusters of tokens."""
     pictures, X, y, kept = tokens.draw(number)
     accuracy, chosen = [], {}
     for name, make in HEADS.items():

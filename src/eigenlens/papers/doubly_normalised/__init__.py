@@ -1,6 +1,6 @@
-"""Attention that does not explain away.
+"""Attention that does not explain away (arXiv 2009.14308).
 
-Scores normalised over queries, then over keys (arXiv 2009.14308).
+Scores are normalised over queries, then over keys.
 
 Under softmax a key can lose all its weight to others. Normalised over the queries first, it keeps
 at least 1/S. Measured here are the guarantee and that it is tight, the view as mixtures of
@@ -59,7 +59,7 @@ QUICK = Scale(
 
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
-    """Random scores, mixtures, models, training."""
+    """Measure random scores, mixtures, models and training."""
     makes = {
         name: partial(model_keys, name, scale.text, scale.length, scale.inputs, seed)
         for name in scale.models
@@ -118,8 +118,8 @@ SHOWN = (
         "Keys explained away: share of the keys whose weight (1 on average) is below a threshold",
         "models",
     ),
-    ("The least weight of a key times S, of random scores", "random scores"),
-    ("Scores at the edge of the guarantee", "tightness"),
+    ("Random scores: the least weight of a key, times S", "random scores"),
+    ("Scores at the edge of the guarantee: the least weight of a key, times S", "tightness"),
     ("Patterns as posteriors of mixtures of Gaussians", "mixtures"),
     ("Training a small model: held-out loss in nats", "training"),
 )

@@ -1,18 +1,18 @@
-"""What was measured of the keys' weights, beside the paper's claims, and its pictures."""
+"""The claims about the weights of keys, and what was measured of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ...display import percent
+from ...display import numbered, percent
 from ..claims import Claim, Tables, judged
 
 LEAST = "doubly normalised: least · S"
 
 
 def claims_of(tables: Tables, quick: bool) -> tuple[Claim, ...]:
-    """The guarantee and the view are mathematics; of benchmarks there is only a miniature."""
+    """Every claim; for the paper's benchmarks there is only a miniature."""
     return (*_mathematics(tables), *_models(tables), *_training(tables))
 
 
@@ -109,9 +109,10 @@ def _models(tables: Tables) -> tuple[Claim, ...]:
 
 
 def _training(tables: Tables) -> tuple[Claim, ...]:
-    """Differences between runs of one task and seed.
+    """The claims about training.
 
-    They begin with the same weights and see the same inputs.
+    Runs of one task and seed are compared: they begin with the same weights and see the same
+    inputs.
     """
     made = []
     rows = {(row["task"], row["mechanism"], row["seed"]): row["loss"] for row in tables["training"]}
@@ -131,8 +132,9 @@ def _training(tables: Tables) -> tuple[Claim, ...]:
                     (min(gains), max(gains)),
                     "out of reach",
                     f"miniature, {task}: nats of held-out loss gained over softmax after"
-                    f" {some[0]['steps']} steps (above 0 is better); {len(gains)} seeds, interval:"
-                    f" least and largest; softmax {_mean(some, 'loss'):.3f} nats,"
+                    f" {some[0]['steps']} steps (above 0 is better);"
+                    f" {numbered(len(gains), 'seed')}, interval: least and largest;"
+                    f" softmax {_mean(some, 'loss'):.3f} nats,"
                     f" {percent(_mean(some, 'accuracy'), 1)} right",
                 )
             )

@@ -1,6 +1,6 @@
 """How much weight the keys of an input get.
 
-Of random scores, of scores at the edge of the guarantee, of whole models.
+It is measured for random scores, for scores at the edge of the guarantee, and for whole models.
 
 The weight of a key is the sum of its column of the pattern, 1 on average. Under a causal mask early
 keys are seen by more queries than late ones; there it is `S` times the mean over the queries that
@@ -33,9 +33,9 @@ BATCH = 8
 
 
 def random_keys(sizes: Sequence[int], draws: int, seed: int) -> list[dict[str, Any]]:
-    """The least weight of a key times S, of normal scores of several sizes, by normalisation.
+    """The least weight of a key times S, for normal scores of several sizes and normalisations.
 
-    And the rows that fail to sum to 1.
+    Also how far rows are from a sum of 1.
     """
     rows = []
     for S in sizes:
@@ -56,9 +56,9 @@ def random_keys(sizes: Sequence[int], draws: int, seed: int) -> list[dict[str, A
 
 
 def tight(S: int, strength: float) -> dict[str, Any]:
-    """One query outbids the others for every key, and these look at the first key alone.
+    """Scores at the edge of the guarantee: one query outbids the others for every key.
 
-    The rest near 1/S.
+    The others look at the first key alone; all other keys get a weight near 1/S.
 
     >>> tight(8, 20.0)["doubly normalised: least · S"]  # near 1
     """
@@ -113,10 +113,7 @@ def posterior(data: Tensor, centres: Tensor) -> Tensor:
 
 
 def causal_leak(n: int, seed: int) -> float:
-    """How far an earlier query's pattern moves with the last query.
-
-    The most it does, were a causal mask let through.
-    """
+    """How far an earlier query's pattern moves with the last query under a causal mask."""
     draw = torch.Generator().manual_seed(seed)
     q, k = (torch.randn(n, 16, generator=draw, dtype=torch.float64) for _ in range(2))
     other = q.clone()
@@ -127,9 +124,9 @@ def causal_leak(n: int, seed: int) -> float:
 
 
 class KeyWeights:
-    """Sums over inputs of what the keys of each head get.
+    """Sums over inputs of the weights that the keys of each head get.
 
-    Below the thresholds, the least, and a histogram.
+    Counted are those below the thresholds, the least, and a histogram.
 
     `below` (H, thresholds) counts, `least` (H,), `histogram` (bins,) of all heads.
     """
@@ -155,9 +152,9 @@ class KeyWeights:
 
 @torch.no_grad()
 def model_keys(name: str, text: str, length: int, inputs: int, seed: int) -> dict[str, Any]:
-    """Keys' weights in every head of a model under its softmax.
+    """The weights of keys in every head of a model under its softmax.
 
-    And doubly normalised, where no mask is causal.
+    Where no mask is causal, also those of doubly normalised scores.
 
     The diagnostic `keys`, shown one input at a time so that none is left out, in double precision.
     """
@@ -168,7 +165,8 @@ def model_keys(name: str, text: str, length: int, inputs: int, seed: int) -> dic
     def see(call: AttentionCall) -> None:
         if call.kind != "self" or call.sinks is not None:
             raise EigenlensError(
-                f"{name} does not only attend to its own tokens by softmax; choose another model"
+                f"{name} attends otherwise than by softmax over its own tokens; choose another"
+                " model"
             )
         for i in range(len(call.q)):
             one = call.of_inputs(slice(i, i + 1))

@@ -11,10 +11,7 @@ from ..line_chart import line_chart
 
 
 def charts(tables: Tables) -> dict[str, Any]:
-    """Weights of keys.
-
-    Keys explained away by layer; the least weight of random scores; training.
-    """
+    """Weights of keys; keys explained away by layer; least weights of random scores; training."""
     import altair as alt
 
     models = list(dict.fromkeys(row["model"] for row in tables["histogram"]))

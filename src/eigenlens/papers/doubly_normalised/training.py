@@ -1,6 +1,6 @@
 """A small model learns to sort, and real text, with each normalisation.
 
-Held-out loss, and how many keys it explains away.
+Measured are its held-out loss and how many keys it explains away.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ...display import numbered
 from ...lab import (
     Config,
     LearningTask,
@@ -32,10 +33,7 @@ TASKS = ("sort", "masked bytes")
 
 @dataclass(frozen=True)
 class DoublyNormalisedTraining:
-    """A text and a model of its masked bytes, both small, and how long it learns.
-
-    And the same of sorting 8 letters.
-    """
+    """A text, a small model of its masked bytes, how long it learns, and the same for sorting."""
 
     text: str
     characters: int
@@ -64,9 +62,8 @@ def training_rows(
                 work = partial(_run, task, name, scale, parts, seed + number, progress)
                 makes[f"training/{task.replace(' ', '-')}/{name}-{number}"] = work
                 tasks.append(task)
-    return [
-        {"task": task, **run} for task, run in zip(tasks, parts.each(makes, progress, "training"))
-    ]
+    stage = f"training {numbered(len(makes), 'model')}"
+    return [{"task": task, **run} for task, run in zip(tasks, parts.each(makes, progress, stage))]
 
 
 def _run(
@@ -90,7 +87,7 @@ def _run(
         made,
         settings,
         progress=progress,
-        label=f"{task}: {name}, seed {seed}",
+        label=f"training {name} on the task {task}",
         checkpoint=checkpoint,
     )
     if checkpoint is not None:
@@ -125,9 +122,9 @@ def _bytes(scale: DoublyNormalisedTraining, name: str) -> tuple[LearningTask, Co
 
 @torch.no_grad()
 def _keys(model: Transformer, task: LearningTask) -> tuple[float, float, float | None]:
-    """The share of held-out keys with a weight below 1/S, and the least weight.
+    """The share of held-out keys of all heads with a weight below 1/S, and the least weight.
 
-    Of all heads; and the mean share of softmax.
+    Also the mean share of softmax.
     """
     S = task.length
     batch = next(task.held_out())

@@ -1,6 +1,4 @@
-"""Eigen analysis of self-attention, and its reconstruction (arXiv 2106.08823).
-
-From partial computation.
+"""Eigen analysis of self-attention and its reconstruction (arXiv 2106.08823).
 
 The paper's exact settings and figures were not available. What is published is therefore a
 statement, and each verdict rests on a criterion of ours, which its note names. The bounds on
@@ -55,7 +53,7 @@ QUICK = Scale(("minilm", "distilbert-gec"), "python-docs", 64, 48, training.QUIC
 
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
-    """Studies of the models, overlaps of their eigenspaces, reconstruction, training."""
+    """Measure studies of the models, overlaps of eigenspaces, reconstruction and training."""
     studies = make_studies(scale, parts, seed, progress)
     texts = [made for made in studies if made.facts.model.kind != "vision"]
     tables = {
@@ -86,6 +84,18 @@ SHOWN = (
         "training",
     ),
 )
+MAIN_COLUMNS = {
+    "training": (
+        "mechanism",
+        "protocol",
+        "share",
+        "loss",
+        "accuracy",
+        "kept",
+        "attention_cost",
+        "forward_milliseconds",
+    ),
+}
 paper = Paper(
     "eigen-analysis",
     "Eigen analysis of self-attention and its reconstruction from partial computation (arXiv"
@@ -96,4 +106,5 @@ paper = Paper(
     claims_of,
     charts,
     SHOWN,
+    columns=MAIN_COLUMNS,
 )

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ...display import percent
+from ...display import numbered, percent
 from ..claims import Claim, Tables, judged
 
 STATED = "stated; no figure was at hand"
 RANK = 4
-"""Of the eigenspaces that are compared."""
+"""Rank of the eigenspaces that are compared."""
 COMPONENTS = 64
-"""Of whole score matrices."""
+"""Components of whole score matrices."""
 
 
 def claims_of(tables: Tables, quick: bool = False) -> tuple[Claim, ...]:
@@ -72,7 +72,7 @@ def _across(
 
 
 def _whole_matrices(rows: Sequence[dict[str, Any]]) -> Claim:
-    """Judged only where every component comes from four inputs or more.
+    """The claim about whole matrices, judged where each component comes from 4 inputs or more.
 
     A basis of few inputs holds little of others.
     """
@@ -120,7 +120,7 @@ def _estimated(rows: Sequence[dict[str, Any]]) -> Claim:
 
 
 def _trained(table: Sequence[dict[str, Any]]) -> Claim:
-    """Judged only where there is something to keep.
+    """The claim about training, judged only where there is something to keep.
 
     Full attention must beat the mean row by 5 % of its loss.
     """
@@ -135,9 +135,9 @@ def _trained(table: Sequence[dict[str, Any]]) -> Claim:
     interval = None if row["kept_low"] is None else (row["kept_low"], row["kept_high"])
     note = (
         "share kept of what full attention gains over a constant mean row, W and b learned, 25 %"
-        f" of the keys; {row['seeds']} seeds; criterion: at least 90 %; loss {row['loss']:.3f},"
-        f" full {full['loss']:.3f}, mean row {floor['loss']:.3f}; {row['attention_cost']:.2f} of"
-        " full attention's multiply-adds"
+        f" of the keys; {numbered(row['seeds'], 'seed')}; criterion: at least 90 %; loss"
+        f" {row['loss']:.3f}, full {full['loss']:.3f}, mean row {floor['loss']:.3f};"
+        f" {row['attention_cost']:.2f} of full attention's multiply-adds"
     )
     if fixed is not None:  # how much of it is position, for which no score is needed at all
         note += (

@@ -41,9 +41,9 @@ MECHANISMS = (
 
 @dataclass(frozen=True)
 class LayerMoments:
-    """Of one layer: `mean` (H, n) and `covariance` (H, n, n) of score rows.
+    """Moments of one layer: `mean` (H, n) and `covariance` (H, n, n) of score rows.
 
-    Second moments (H, d, d) of queries, keys.
+    Also the second moments (H, d, d) of queries and of keys.
 
     `map` (H, n, n) is the mean score of every pair of positions, `within` (H, n, n) the covariance
     of rows about the mean of their own query position.
@@ -105,7 +105,7 @@ class MeanMaps:
 
 @contextlib.contextmanager
 def _seen(model: Transformer, *statistics: Any) -> Iterator[None]:
-    """Hand the queries and keys that every mechanism is given to the statistics."""
+    """Hand the queries and keys of every mechanism to the statistics."""
 
     def watch(layer: int) -> Any:
         def see(
@@ -141,9 +141,7 @@ def _seen(model: Transformer, *statistics: Any) -> Iterator[None]:
 def make_mechanism(
     name: str, share: float, config: Config, found: list[LayerMoments], learned: bool = True
 ) -> list[Mechanism]:
-    """A mechanism for every layer that computes about `share` of the products.
-
-    Of the products of full attention's scores.
+    """A mechanism for every layer that computes about `share` of full attention's products.
 
     Of n keys `share·n` are computed (interpolated, uniform, Linformer's projections); Nyström meets
     every landmark twice, as a query and as a key, so it gets half as many; feature rank keeps

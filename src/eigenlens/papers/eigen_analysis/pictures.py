@@ -15,9 +15,9 @@ AXES = {
 
 
 def quality_against_cost(rows: Sequence[dict[str, Any]]) -> Any:
-    """Held-out loss of every mechanism, tuned, against pairs, multiply-adds and time.
+    """Held-out loss of every mechanism against pairs, multiply-adds and time (an altair chart).
 
-    Drop-ins hollow (an altair chart).
+    Tuned mechanisms are filled, drop-ins hollow.
     """
     import altair as alt
 
@@ -61,5 +61,5 @@ def quality_against_cost(rows: Sequence[dict[str, Any]]) -> Any:
 
 
 def charts(tables: Tables) -> dict[str, Any]:
-    """The training alone: the other tables are read as numbers."""
+    """The picture of the training; the other tables are read as numbers."""
     return {"training": quality_against_cost(tables["training"])}

@@ -39,10 +39,7 @@ def held_out_error(fit: RowSums, held: RowSums, m: int, ridge: float = RIDGE) ->
 def error_table(
     fit: dict[Site, RowSums], held: dict[Site, RowSums], shares: Sequence[float] = SHARES
 ) -> list[dict[str, Any]]:
-    """One row per share of the keys.
-
-    The error of the median head, the least and the most, and that of every head.
-    """
+    """One row per share of the keys: error of the median head, the least, the most, and of each."""
     rows, labels = [], Labels(site.stack for site in fit)
     for share in shares:
         heads: dict[str, float] = {}

@@ -63,10 +63,7 @@ def make_studies(scale: Scale, parts: Parts, seed: int, progress: Progress) -> l
 
 
 def dimension_row(made: Study) -> dict[str, Any]:
-    """Dimensions of the median head's rows, and what 64 components hold of matrices.
-
-    Both held out.
-    """
+    """Dimensions of the median head's rows, and what 64 components hold of matrices, held out."""
     row: dict[str, Any] = {"model": model_name(made), "data": made.facts.data.name}
     heads = made.spectra.select(analysis="rows", level="head", centring="centred")
     size = heads.spectra[0].dimensions
@@ -131,9 +128,10 @@ def model_name(made: Study) -> str:
 
 
 def is_masked(made: Study) -> bool:
-    """Early keys of a causal model are in more rows than late ones.
+    """Whether the rows of a study are masked.
 
-    Its eigenspaces agree by that alone.
+    Early keys of a causal model are in more rows than late ones, so its eigenspaces agree by that
+    alone.
     """
     return any(site.mask != "full" for site in made.sites.values())
 

@@ -24,6 +24,7 @@ import torch
 
 from ...attention.interpolated import InterpolatedKeys
 from ...data.text import pieces
+from ...display import numbered
 from ...lab import Config, MaskedBytes, TrainingSettings, Transformer, evaluate, split, train
 from ...run.parts import Parts
 from ...run.progress import Progress
@@ -98,10 +99,7 @@ def text_task(experiment: EigenAnalysisTraining) -> MaskedBytes:
 def measure(
     experiment: EigenAnalysisTraining, parts: Parts, progress: Progress
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Every run of every seed as one row of quality and cost.
-
-    And the time that every mechanism takes.
-    """
+    """Every run of every seed as one row of quality and cost, and the time of every mechanism."""
     task = text_task(experiment)
     rows = [
         row
@@ -132,7 +130,7 @@ def _base(
         task,
         settings,
         progress=progress,
-        label=f"seed {seed}: full attention",
+        label="training full attention",
         checkpoint=checkpoint,
     )
     return base, layer_moments(base, task, experiment.statistics, settings.batch, seed + 1000)
@@ -153,7 +151,8 @@ def _one_seed(
         name: partial(_one_run, experiment, task, *base, run, seed, progress)
         for run, name in names.items()
     }
-    return [row for rows in parts.each(makes, progress, f"seed {seed}: runs") for row in rows]
+    stage = f"tuning {numbered(len(makes), 'mechanism')}"
+    return [row for rows in parts.each(makes, progress, stage) for row in rows]
 
 
 def _one_run(
@@ -165,7 +164,7 @@ def _one_run(
     seed: int,
     progress: Progress,
 ) -> list[dict[str, Any]]:
-    """The drop-in, and the tuned model."""
+    """Rows of one mechanism: dropped in, and tuned."""
     torch.manual_seed(seed)
     model = Transformer(experiment.model)
     model.load_state_dict(base.state_dict())
@@ -211,7 +210,7 @@ def _one_run(
         task,
         settings,
         progress=progress,
-        label=f"seed {seed}: {run.mechanism} {run.share:.1%} {run.protocol}",
+        label=f"tuning {run.mechanism}, {run.protocol}",
         before=refit if run.protocol == "refit" else None,
     )
     rows.append(
@@ -236,7 +235,7 @@ def _times(
 ) -> list[dict[str, Any]]:
     """Seconds of a forward pass, and of a forward and backward pass over a batch.
 
-    The fastest of a few.
+    Each is the fastest of a few.
 
     All mechanisms take turns, so that what else the machine does meets them alike.
     """

@@ -1,6 +1,6 @@
 """Generic attention-model explainability (arXiv 2103.15679).
 
-With TensorLens (arXiv 2601.17958) beside it.
+TensorLens (arXiv 2601.17958) is measured beside it.
 
 The paper explains ViLT-like, detection and vision transformers that are in no package registry. Its
 rules are checked, and its test (take tokens away in the order of a method) is put to three models
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -81,7 +82,16 @@ TASKS: dict[str, Any] = {"reviews": reviews, "clothing": clothing, "stories": st
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     explained = {name: partial(make, scale, seed, progress) for name, make in TASKS.items()}
-    tasks = dict(zip(explained, parts.each(explained, progress, "deletions")))
+    tasks = dict(
+        zip(
+            explained,
+            parts.each(
+                explained,
+                progress,
+                f"explaining the answers of {numbered(len(explained), 'model')}",
+            ),
+        )
+    )
     makes = {}
     for build in scale.builds:
         for read in ("class token", "mean"):
@@ -96,7 +106,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
                 makes[slug] = partial(
                     planted_run, build, read, **sizes, seed=start, progress=progress
                 )
-    planted = parts.each(makes, progress, "planted inputs")
+    planted = parts.each(
+        makes, progress, f"training {numbered(len(makes), 'model')} on a planted token"
+    )
     return {
         "areas": [row for task, found in tasks.items() for row in area_rows(task, found)],
         "pairs": [
@@ -118,7 +130,8 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 def planted_rows(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row per run and method.
 
-    How often it ranks the planted token first, and its areas beside those of random orders.
+    It says how often the method ranks the planted token first, and has its areas beside those of
+    random orders.
     """
     rows = []
     for run in runs:
@@ -144,7 +157,7 @@ def planted_rows(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def planted_summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row per method.
 
-    The share of planted tokens ranked first, mean of the seeds, for every kind of model.
+    It has the share of planted tokens ranked first, mean of the seeds, for every kind of model.
     """
     kinds = list(dict.fromkeys((row["norms"], row["read"]) for row in rows))
     made = []
@@ -167,7 +180,7 @@ def planted_summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 SHOWN = (
-    ("Models, and how often they are right on inputs that were not learned from", "models"),
+    ("Models and their accuracy on held-out inputs", "models"),
     (
         (
             "Areas under deletion curves: positive (most relevant first, low is good), negative"
@@ -186,9 +199,9 @@ SHOWN = (
 )
 NOTES = (
     (
-        "explained is the log-odds of the class that the model chooses (log-probability of the"
-        " token, of the language model); the curves are of its probability while tokens are really"
-        " taken away, special tokens staying"
+        "what is explained is the log-odds of the class that the model chooses (the language"
+        " model: the log-probability of the token); the curves show its probability while tokens"
+        " are taken away; special tokens stay"
     ),
     (
         "intervals are the middle 95 % over inputs resampled with replacement; methods are compared"
@@ -199,6 +212,9 @@ NOTES = (
         " registry, so its figures have no counterpart here: published directions are judged"
     ),
 )
+MAIN_COLUMNS = {
+    "areas": ("task", "method", "positive", "negative", "positive, accuracy", "negative, accuracy"),
+}
 paper = Paper(
     "explainability",
     "Generic attention-model explainability (arXiv 2103.15679)",
@@ -210,4 +226,5 @@ paper = Paper(
     SHOWN,
     NOTES,
     lambda scale: ("minilm", "dinov2-small", "stories15m", "reviews", "fashion-mnist"),
+    columns=MAIN_COLUMNS,
 )

@@ -23,7 +23,7 @@ from .probe import Probe
 
 
 def checks(model: Model, asked: Labelled) -> list[dict[str, Any]]:
-    """Of a probe on some labelled texts."""
+    """The checks, for a probe on some labelled texts."""
     seen = observe(model, asked.batch, target_of(model, asked.batch))
     (R,) = propagate(steps_of(seen)).values()  # (B, T, T)
     start = R - torch.eye(R.shape[-1], device=R.device)

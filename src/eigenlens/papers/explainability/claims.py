@@ -1,4 +1,4 @@
-"""What was measured of relevance and of the methods beside it, and the paper's claims."""
+"""The claims about relevance, and what was measured of it and of the methods beside it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _checks(tables: Tables) -> tuple[Claim, ...]:
 
 
 def _gain(tables: Tables, task: str, method: str, other: str, published: str) -> Claim:
-    """Better in both orders: intervals of the difference, input by input, that do not reach 0."""
+    """One method better than another in both orders: no interval of the difference reaches 0."""
     rows = {
         row["order"]: row
         for row in tables["pairs"]

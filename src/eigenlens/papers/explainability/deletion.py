@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...display import numbered
 from ...explanations.deletion import FRACTIONS, Deletion, deletion_curves
 from ...explanations.methods import METHODS, attribute
 from ...explanations.scores import Score, last_token, logits_of
@@ -41,7 +42,7 @@ def compare_methods(
 ) -> dict[str, Any]:
     """Curves and areas of every method, and of `draws` random orders.
 
-    Plain data, inputs in the order of `asked`.
+    They are plain data, inputs in the order of `asked`.
 
     `areas[method][order]` and `right[method][order]` hold one number per input, the area under its
     probability and under whether it is right; `curves` are the means over inputs. Of random orders
@@ -53,11 +54,12 @@ def compare_methods(
         generator = torch.Generator().manual_seed(1000 * seed + draw)
         scores[f"{RANDOM} {draw}"] = torch.rand(len(asked), T, generator=generator)
     both: dict[tuple[str, str], list[Tensor]] = {}  # (N, F) of every draw
-    progress(f"{name}: deletion", 0, 1)
+    stage = f"deleting tokens of {len(asked)} {name}"
+    progress(stage, 0, 1)
     for found in deletions_of(model, asked, scores):
         label = RANDOM if found.method.startswith(f"{RANDOM} ") else found.method
         both.setdefault((label, found.order), []).append(found.scores)
-    progress(f"{name}: deletion", 1, 1)
+    progress(stage, 1, 1)
     return _plain(both, model, asked)
 
 
@@ -67,8 +69,9 @@ def scores_of(
     """Scores (N, T) of every method, some inputs at a time; what is beyond a shorter text is 0."""
     T, parts = asked.keep.shape[1], list(asked.parts(size))
     found: dict[str, list[Tensor]] = {}
+    stage = f"attributing {len(asked)} {name} by {numbered(len(methods), 'method')}"
     for done, part in enumerate(parts):
-        progress(f"{name}: methods", done, len(parts))
+        progress(stage, done, len(parts))
         for method, scores in attribute(
             model, part.batch, target_of(model, part.batch), methods
         ).items():
@@ -81,7 +84,7 @@ def scores_of(
 def deletions_of(model: Model, asked: Labelled, scores: Mapping[str, Tensor]) -> list[Deletion]:
     """Curves of `p + 2·right`.
 
-    The probability p of the model's first choice, and 2 more while it gives the label.
+    That is the probability p of the model's first choice, and 2 more while it gives the label.
     """
     with torch.no_grad():
         chosen = torch.cat([_last(model, part).argmax(1) for part in asked.parts(64)])

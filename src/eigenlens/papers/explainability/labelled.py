@@ -1,6 +1,6 @@
 """Labelled inputs for a classifier.
 
-Reviews that people found good or bad, and pictures of ten kinds of clothing.
+They are reviews that people found good or bad, and pictures of ten kinds of clothing.
 
 Both come in two parts, one to learn from and one to ask about. Snippets of one film or product
 stand together in the data, so whole runs of them go to one part or the other: no film is learned
@@ -25,7 +25,7 @@ from ...models.load import Model
 CLEAR = 1.0
 """Reviews with a mean rating nearer to 0 than this are left out.
 
-Of −4 … 4; they are neither for nor against.
+Ratings go from −4 to 4; such reviews are neither for nor against.
 """
 RUN = 50
 SENTIMENT = ("negative", "positive")
@@ -83,8 +83,8 @@ def labelled_reviews(
     ask = _balanced(fits, asked)
     if len(learn) < learned or len(ask) < asked:
         raise EigenlensError(
-            f"there are {len(learn)} and {len(ask)} reviews of these lengths, not {learned} and"
-            f" {asked}"
+            f"there are {len(learn)} reviews of these lengths to learn from and {len(ask)} to ask"
+            f" about, not {learned} and {asked}"
         )
     return _reviews(model, learn, length), _reviews(model, ask, length)
 
@@ -142,7 +142,7 @@ def labelled_pictures(
 ) -> tuple[Labelled, Labelled]:
     """Pictures of `patches` × `patches` patches.
 
-    Learned from is the data's first part, asked about its last.
+    The first part of the data is learned from, its last part is asked about.
 
     Token 0 is the class token, which stays: `keep` (N, 1 + patches²).
     """
@@ -157,7 +157,7 @@ def labelled_pictures(
     if len(chosen[0]) < learned or len(chosen[1]) < asked:
         raise EigenlensError(
             f"{name} has {ends[0]} pictures to learn from and {ends[1] - ends[0]} to ask about,"
-            " too few"
+            f" not {learned} and {asked}"
         )
     learn, ask = (_pictures(model, [found[i] for i in rows], patches) for rows in chosen)
     return learn, ask

@@ -30,7 +30,7 @@ def charts(tables: Tables) -> dict[str, Any]:
 
 
 def _panels(rows: Sequence[dict[str, Any]], y: str, name: str) -> Any:
-    """A row of panels a task, a column an order."""
+    """Panels: one row per task, one column per order."""
     import altair as alt
 
     tasks = list(dict.fromkeys(row["task"] for row in rows))
@@ -102,7 +102,7 @@ _LEGEND = "datum.label == 'positive' ? 'most relevant' : 'least relevant'"
 
 
 def _planted(rows: Sequence[dict[str, Any]]) -> Any:
-    """How often each method ranks the planted token first: a circle a model, a tick their mean."""
+    """How often each method ranks the planted token first: a circle per model, a tick: mean."""
     import altair as alt
 
     data = [
@@ -120,5 +120,7 @@ def _planted(rows: Sequence[dict[str, Any]]) -> Any:
     )
     mean = base.mark_tick(color="black", thickness=2, height=16).encode(x=alt.X("mean(share):Q"))
     return (points + mean).properties(
-        width=360, height=230, title="A planted token decides: who finds it? (bar: mean)"
+        width=360,
+        height=230,
+        title="How often each method ranks the planted token first (bar: mean)",
     )

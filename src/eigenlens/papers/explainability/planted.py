@@ -96,16 +96,15 @@ def planted_run(
 ) -> dict[str, Any]:
     """Train a small model on the planted token.
 
-    How often each method ranks it first, and the deletion curves.
+    Returns how often each method ranks it first, and the deletion curves.
     """
-    task, name = (
-        Planted(read, test=inputs, seed=seed),
-        f"planted token, {build}, {read}, seed {seed}",
-    )
+    task, name = Planted(read, test=inputs, seed=seed), "inputs with a planted token"
     torch.manual_seed(seed)
     model = Transformer(task.config(layers=layers, width=32, heads=4, **BUILDS[build]))
     settings = TrainingSettings(steps, batch=64, rate=3e-3, measure=steps, seed=seed)
-    done = train(model, task, settings, progress=progress, label=name)
+    done = train(
+        model, task, settings, progress=progress, label=f"training {build}, read at the {read}"
+    )
     loaded = load((model if task.pooled else AtClassToken(model)).eval())
     keep = torch.zeros_like(task.test.inputs, dtype=torch.bool)
     keep[:, 0] = True
@@ -133,7 +132,7 @@ def planted_run(
 def rising_share(model: Model, asked: Labelled, places: Tensor, pooled: bool) -> float:
     """The share of the attention to planted tokens with ∂score/∂A > 0.
 
-    Of all tokens, or of the class token.
+    It is the attention of all tokens, or of the class token.
 
     Relevance counts nothing else. All layers and heads, weighted by A.
     """

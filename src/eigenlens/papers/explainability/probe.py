@@ -65,7 +65,7 @@ def regression(
 ) -> tuple[Tensor, Tensor]:
     """Logistic regression by L-BFGS in float64.
 
-    W (C, classes) and b (classes) for the features (N, C) as they are.
+    Returns W (C, classes) and b (classes) for the features (N, C) as they are.
 
     The penalty `strength`/2 ‖W‖² is on features over their standard deviation; the scale goes back
     into W.
@@ -98,10 +98,7 @@ def regression(
 
 
 def strength_of(features: Tensor, labels: Tensor, classes: int) -> float:
-    """λ of `STRENGTHS` with the least loss on a quarter of the inputs.
-
-    The others are learned from.
-    """
+    """The λ of `STRENGTHS` with the least loss on a held-out quarter of the inputs."""
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(
         labels.device
     )

@@ -1,6 +1,6 @@
-"""Texts for a small language model.
+"""Texts for a small language model: stories that it tells itself.
 
-Stories that it tells itself, cut where it is sure of the next token.
+They are cut where it is sure of the next token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SURE = 0.5
 def own_stories(model: Model, number: int, length: int, seed: int) -> Labelled:
     """`number` stories of `length` tokens that the model samples from its start token.
 
-    Labels: the likeliest next token.
+    Their labels are the likeliest next tokens.
 
     Of four times as many it keeps the first whose next token has a probability of at least `SURE`.
     The start token stays, and so does the last token, at which the model is asked what comes next.

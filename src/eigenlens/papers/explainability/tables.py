@@ -1,7 +1,4 @@
-"""Areas under deletion curves as tables.
-
-Means with their intervals, and methods beside each other input by input.
-"""
+"""Areas under deletion curves as tables: means with intervals, and methods input by input."""
 
 from __future__ import annotations
 
@@ -16,11 +13,7 @@ ORDERS = ("positive", "negative")
 
 
 def area_rows(task: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row per method.
-
-    The area under the probability in both orders, with intervals, and under the share that is
-    right.
-    """
+    """One row per method: areas in both orders with intervals, and those of the share right."""
     rows = []
     for method, areas in found["areas"].items():
         row: dict[str, Any] = {"task": task, "method": method}
@@ -33,9 +26,7 @@ def area_rows(task: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def pair_rows(task: str, found: Mapping[str, Any], method: str) -> list[dict[str, Any]]:
-    """`method` against every other.
-
-    The mean difference of areas of the same inputs, above 0 where `method` is better.
+    """One row per other method: the mean difference of areas, above 0 where `method` is better.
 
     Positive order: other − method, since a small area is good. Negative order: method − other.
     """

@@ -1,7 +1,4 @@
-"""The three models and their labelled inputs.
-
-What each is asked, and what becomes of it when tokens go.
-"""
+"""The three models with their labelled inputs, and their answers while tokens are taken away."""
 
 from __future__ import annotations
 
@@ -23,9 +20,9 @@ if TYPE_CHECKING:
 def reviews(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     """The sentiment of reviews by minilm with a probe of the mean of its tokens.
 
-    With the checks of relevance.
+    The checks of relevance are made on it too.
     """
-    progress("reviews: probe", 0, 1)
+    progress("training a probe on reviews", 0, 1)
     base = load("minilm")
     learn, held = labelled_reviews(base, scale.learned_texts, scale.held_texts, seed=seed)
     model = probe_of(base, learn, SENTIMENT, "mean")
@@ -41,14 +38,19 @@ def clothing(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
 
     The picture has 7 × 7 patches.
     """
-    progress("clothing: probe", 0, 1)
+    progress("training a probe on pictures of clothing", 0, 1)
     base = load("dinov2-small")
     learn, held = labelled_pictures(base, scale.learned_pictures, scale.held_pictures, seed=seed)
     model = probe_of(base, learn, CLOTHING, "first")
     asked = next(held.parts(scale.pictures))
     return _with_accuracy(
         compare_methods(
-            model, asked, draws=scale.draws, seed=seed, progress=progress, name="clothing"
+            model,
+            asked,
+            draws=scale.draws,
+            seed=seed,
+            progress=progress,
+            name="pictures of clothing",
         ),
         model,
         held,
@@ -58,9 +60,9 @@ def clothing(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
 def stories(scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     """The next token of stories15m's own stories.
 
-    Right is the token that it finds likeliest when nothing is gone.
+    The right token is the one that it finds likeliest when nothing is gone.
     """
-    progress("stories: telling", 0, 1)
+    progress("writing stories", 0, 1)
     model = load("stories15m")
     asked = own_stories(model, scale.stories, scale.tokens, seed)
     return compare_methods(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -80,7 +81,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     }
     found = {
         name.replace("-", " "): rows
-        for name, rows in zip(makes, parts.each(makes, progress, "measures"))
+        for name, rows in zip(makes, parts.each(makes, progress, "measuring random heads"))
     }
     found["times"] = parts.part(
         "times", partial(measures.times, scale.times, 8, 32, scale.rounds, seed)
@@ -93,7 +94,8 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for number, kind in enumerate((*KINDS, *UNNORMALISED))
         for run in range(seed, seed + scale.seeds)
     }
-    training = [row for rows in parts.each(trainings, progress, "training") for row in rows]
+    stage = f"training {numbered(len(trainings), 'model')}"
+    training = [row for rows in parts.each(trainings, progress, stage) for row in rows]
     return {
         **found,
         "start": start_rows(found["starts"]),
@@ -149,12 +151,12 @@ def trained_rows(training: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 SHOWN = (
-    ("Time of a causal forward pass", "times"),
-    ("Random start, singular values and stable rank", "start"),
-    ("A lab model at its random start", "random models"),
-    ("The most one key can get", "sharpest"),
-    ("A later token grows", "leaks"),
-    ("Small models, trained", "trained"),
+    ("Processor time of a causal forward pass on one thread", "times"),
+    ("Random start: entropy, singular values and stable rank", "start"),
+    ("Entropy of attention in a lab model at its random start", "random models"),
+    ("The largest weight that one key can get", "sharpest"),
+    ("How far earlier outputs move when a later token grows", "leaks"),
+    ("Small models after training, mean of the seeds", "trained"),
 )
 NOTES = (
     "times are processor time of one thread, beside torch's own attention in the same round",

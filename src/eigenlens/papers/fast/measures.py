@@ -1,6 +1,7 @@
 """What is measured of fastmax.
 
-Its factors beside its formula, its matrix at the start, what it lets through, its cost.
+Its factors are compared with its formula; then come its matrix at the start, what it lets through,
+and its cost.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ def vectors(
 
 
 def agreement(n: int, d: int, seed: int) -> list[dict[str, Any]]:
-    """Factors beside the dense formula in float32.
+    """Factors beside the dense formula in float32: largest differences.
 
-    Largest differences of outputs, of row sums from 1, and of gradients (as shares of the largest
-    where that is above 1).
+    They are those of outputs, of row sums from 1, and of gradients (as shares of the largest where
+    that is above 1).
     """
     rows = []
     for p, normalise in WAYS:
@@ -93,9 +94,9 @@ def ranks(widths: Sequence[int], n: int, seed: int) -> list[dict[str, Any]]:
 
 
 def kernels(n: int, d: int, seed: int) -> list[dict[str, Any]]:
-    """Least value of f, and how many are negative.
+    """The least value of f, and how many are negative.
 
-    At all products of N(0, 1) queries and keys over √D, and on a fine grid.
+    Both at all products of N(0, 1) queries and keys over √D, and on a fine grid.
     """
     q, k, _ = vectors(4, n, d, seed, torch.float64)
     scores, grid = (
@@ -127,9 +128,9 @@ def entropy(A: Tensor) -> float:
 def starts(
     lengths: Sequence[int], widths: Sequence[int], seeds: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """A at N(0, 1) queries and keys.
+    """A at N(0, 1) queries and keys: entropy, singular values and stable rank.
 
-    Entropy; singular values; stable rank behind one layer `A X W`, X orthogonal, W normal.
+    The stable rank is that behind one layer `A X W`, X orthogonal, W normal.
     """
     rows = []
     for seed in seeds:
@@ -162,7 +163,7 @@ def starts(
 def random_models(n: int, d: int, seeds: Sequence[int]) -> list[dict[str, Any]]:
     """The same entropy in a two-layer lab model at its random start.
 
-    On random tokens, mean of layers and heads.
+    It is taken on random tokens, as the mean of layers and heads.
     """
     rows = []
     for kind, (name, settings) in KINDS.items():
@@ -192,9 +193,9 @@ def random_models(n: int, d: int, seeds: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def sharpest(lengths: Sequence[int], d: int) -> list[dict[str, Any]]:
-    """The most a query can give one key.
+    """The most that a query can give one key.
 
-    That key points its way, all others the other way, at scores of ±50 for softmax.
+    That key points its way, all others the opposite way; scores of softmax are ±50.
     """
     rows = []
     for n in lengths:
@@ -207,10 +208,7 @@ def sharpest(lengths: Sequence[int], d: int) -> list[dict[str, Any]]:
 
 
 def leaks(n: int, d: int, seed: int) -> list[dict[str, Any]]:
-    """How far earlier outputs move when the last token's query and key grow fivefold.
-
-    Under a causal mask.
-    """
+    """How far earlier outputs move when the last token grows fivefold, under a causal mask."""
     q, k, v = vectors(4, n, d, seed)
     raw = make("fastmax", normalise="none")
 
@@ -238,9 +236,9 @@ def times(
 ) -> list[dict[str, Any]]:
     """Milliseconds of a causal forward pass (1, heads, N, D), the least of the rounds.
 
-    All kinds in turn within a round.
+    All kinds take turns within a round.
 
-    They are processor time of one thread, which what else the machine does hardly moves.
+    They are processor time of one thread, which other work of the machine hardly changes.
     """
     mechanisms = {kind: make_kind(kind) for kind in KINDS}
     rows, threads = [], torch.get_num_threads()
@@ -269,9 +267,9 @@ def times(
 
 
 def operations(widths: Sequence[int], n: int) -> list[dict[str, Any]]:
-    """Multiply-adds of a causal pass of one head as torch's counter sees them.
+    """Multiply-adds of a causal pass of one head, as torch's counter sees them.
 
-    At n tokens and at twice as many.
+    They are counted at n tokens and at twice as many.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -299,9 +297,9 @@ def operations(widths: Sequence[int], n: int) -> list[dict[str, Any]]:
 def trained(
     task_name: str, kind: str, seed: int, scale: Any, progress: Progress
 ) -> list[dict[str, Any]]:
-    """One small model on one task.
+    """One small model on one task: held-out loss and accuracy along training.
 
-    Held-out loss and accuracy along training, the entropy of its patterns at the end.
+    The last row also has the entropy of its patterns.
     """
     name, settings = {**KINDS, **UNNORMALISED}[kind]
     shape = {"width": scale.width, "layers": scale.layers, "heads": scale.heads, "mechanism": name}
@@ -318,7 +316,7 @@ def trained(
         task,
         TrainingSettings(steps, rate=scale.rate, measure=max(1, steps // 5), seed=seed),
         progress=progress,
-        label=f"{task_name}, {kind}, seed {seed}",
+        label=f"training {kind} on the task {task_name}",
     )
     with torch.no_grad():
         patterns = model.patterns(next(iter(task.held_out())).inputs[:16])

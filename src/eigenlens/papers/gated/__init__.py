@@ -1,6 +1,6 @@
 """Gated attention as a mixture of experts (arXiv 2602.01468).
 
-Exact statements, and small language models with every gate.
+Exact statements are checked, and small language models are trained with every gate.
 
     Y' = Y ⊙ σ(X W_θ)
 
@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ...display import numbered
 from ...lab import NextBytes, TrainingSettings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Progress
@@ -88,7 +89,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for at in range(seed, seed + scale.seeds)
         for gate in scale.gates
     }
-    runs = parts.each(makes, progress, "training")
+    runs = parts.each(makes, progress, f"training {numbered(len(makes), 'model')}")
     rows = [{**run["end"], "even": uniform_share(scale.length)} for run in runs]
     return {
         "runs": rows,
@@ -99,9 +100,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 
 
 def byte_task(scale: Scale) -> NextBytes:
-    """The text; a token of its own begins every input.
+    """The text as a task; a token of its own begins every input.
 
-    Sinks are found at this place in large models.
+    Large models have their sinks at this place.
     """
     return NextBytes.from_data(
         scale.data, scale.characters, length=scale.length, windows=scale.windows, start=True
@@ -117,7 +118,7 @@ def one_run(scale: Scale, gate: str, seed: int, progress: Progress) -> dict[str,
     settings = TrainingSettings(
         scale.steps, scale.batch, scale.rate, measure=scale.measure, seed=seed
     )
-    done = train(model, task, settings, progress=progress, label=f"seed {seed}: gate {gate}")
+    done = train(model, task, settings, progress=progress, label=f"training with the gate {gate}")
     end = {
         "gate": gate,
         "seed": seed,
@@ -134,10 +135,10 @@ def one_run(scale: Scale, gate: str, seed: int, progress: Progress) -> dict[str,
 
 @torch.no_grad()
 def gate_numbers(model: Transformer, task: NextBytes) -> dict[str, Any]:
-    """Numbers on held-out inputs.
+    """Numbers on held-out inputs: mean gate, attention to the first token, largest activation.
 
-    The mean gate, the attention to the first token of queries in the second half, the largest
-    activation of the stream behind any block.
+    The attention is that of queries in the second half, the activation that of the stream behind
+    any block.
     """
     gates, first, largest = [], [], 0.0
     for batch in task.held_out():
@@ -159,9 +160,9 @@ def gate_numbers(model: Transformer, task: NextBytes) -> dict[str, Any]:
 
 
 def uniform_share(n: int) -> float:
-    """What the first token of n gets from uniform queries in the second half.
+    """What the first token of n gets on average from uniform queries of the second half.
 
-    They attend to all before them alike.
+    Such a query attends alike to all tokens up to itself.
     """
     half = range(n // 2, n)
     return sum(1 / (query + 1) for query in half) / len(half)
@@ -191,9 +192,9 @@ def by_gate(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 SHOWN = (
-    ("Trained with every gate, mean over seeds", "gates"),
+    ("Models trained with every gate, mean over seeds (loss in nats per byte)", "gates"),
     ("Dimension of the span of the queries' value-output maps", "spans"),
-    ("Exact statements", "exact"),
+    ("Exact statements: the largest error of each", "exact"),
 )
 paper = Paper(
     "gated",
@@ -205,7 +206,7 @@ paper = Paper(
     charts,
     SHOWN,
     (
-        "gates add weights (the column weights), which are not taken away elsewhere",
+        "gates add weights (column weights), and the models are not made smaller elsewhere",
         (
             "largest activations and losses are those of models a hundred thousand times smaller"
             " than the published ones"

@@ -1,6 +1,6 @@
 """What holds of gates without any training.
 
-On layers with random weights in double precision.
+It is checked on layers with random weights in double precision.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The claims about gates, judged; and their pictures."""
+"""The claims about gates, and the criterion of each verdict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _exact(tables: Tables) -> list[Claim]:
             worst("decomposition"),
             None,
             "largest error of the sum over heads, elements and tokens, relative to the output,"
-            f" float64, G1; at most {EXACT:g}",
+            f" float64, G1; reproduced if at most {EXACT:g}",
             at_most=EXACT,
         ),
         judged(
@@ -42,7 +42,8 @@ def _exact(tables: Tables) -> list[Claim]:
             "exactly half",
             worst("W = 0"),
             None,
-            "largest difference from half, G1, G2, G5, float64; exactly 0 (at G3 and G4 the gate is"
+            "largest difference from half, G1, G2, G5, float64; reproduced if exactly 0"
+            " (at G3 and G4 the gate is"
             " inside the softmax)",
             at_most=0.0,
         ),
@@ -51,7 +52,8 @@ def _exact(tables: Tables) -> list[Claim]:
             "the plain output",
             worst("bias 40"),
             None,
-            f"largest difference at a bias of 40, relative, G1 to G5, float64; at most {OPEN:g}",
+            f"largest difference at a bias of 40, relative, G1 to G5, float64; reproduced if"
+            f" at most {OPEN:g}",
             at_most=OPEN,
         ),
     ]
@@ -74,7 +76,8 @@ def _spans(tables: Tables) -> Claim:
         float(len(off)),
         None,
         f"cases of {len(tables['spans'])} (n queries, no gate, one per head, one per element) with"
-        " another dimension; none. One gate a head scales the map and leaves the span at 1",
+        " another dimension; reproduced if none. One gate per head scales the map and leaves"
+        " the span at 1",
         at_most=0.0,
     )
 

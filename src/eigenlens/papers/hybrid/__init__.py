@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from ...display import numbered
 from ...lab import TrainingSettings
 from ...run.parts import Parts
 from ...run.progress import Progress
@@ -92,7 +93,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     makes["equality"] = partial(
         equality, scale.equal_tokens, 2, scale.head_width, scale.chunks, scale.seeds, seed
     )
-    *composed, held, equal = parts.each(makes, progress, "composition, capacity, chunks")
+    *composed, held, equal = parts.each(
+        makes, progress, "measuring composition, capacity and chunks"
+    )
     timed = partial(
         speed,
         scale.lengths,
@@ -101,7 +104,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         scale.head_width,
         scale.repeats,
         seed,
-        partial(progress, "speed"),
+        partial(progress, f"timing {numbered(len(scale.lengths), 'length')}"),
     )
     tables = {
         "composition": [row for one in composed for row in one],
@@ -125,11 +128,11 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 
 
 SHOWN = (
-    ("Right answers by look-ups of full attention", "composition"),
-    ("Share of Gaussian values left", "capacity"),
-    ("Milliseconds of processor time by length", "speed"),
-    ("Patterns of layers, over full attention", "patterns"),
-    ("Composition learned (a miniature)", "trained"),
+    ("Share of right answers by number of look-ups of full attention", "composition"),
+    ("Share of Gaussian values that a state leaves unexplained", "capacity"),
+    ("Forward pass by length: milliseconds of processor time", "speed"),
+    ("Cost of patterns of layers, full attention = 1", "patterns"),
+    ("Composition learned from scratch (a miniature): share of right last answers", "trained"),
 )
 paper = Paper(
     "hybrid",
@@ -142,8 +145,8 @@ paper = Paper(
     SHOWN,
     (
         (
-            "the paper is theory: the figures of states and look-ups are those of a numerical"
-            " demonstration of it"
+            "the paper is theory: the published figures of states and look-ups come from a"
+            " numerical demonstration of it"
         ),
         (
             "times are processor time of all threads together, on a machine that may have had other"

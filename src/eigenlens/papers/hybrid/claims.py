@@ -144,9 +144,9 @@ def _chunks(tables: Tables, quick: bool) -> list[Claim]:
     )
     note = (
         f"power of the length that processor time grows with, from {long} tokens on: {message};"
-        f" times as fast as the loop over {loops['delta, loop']['tokens']} tokens: {faster}; shown:"
-        " the largest of the recurrences; interval: least and largest of them; reproduced if at"
-        " most 1.15"
+        f" times as fast as the loop over {loops['delta, loop']['tokens']} tokens: {faster};"
+        " measured is the largest of the recurrences; interval: least and largest of them;"
+        " reproduced if at most 1.15"
     )
     claim = judged(
         "the chunked form is linear in length", "linear", worst, spread, note, at_most=1.15

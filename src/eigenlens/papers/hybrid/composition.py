@@ -1,6 +1,6 @@
 """Function composition by L + 1 layers of full attention, their weights written down.
 
-And with linear states for some of them.
+Linear states can take the place of some of them.
 
 The input is the tables of L random functions of N values, two tokens per entry, in random order:
 "function l of x", "is y". Behind them stand the queries, one token for every value (no query looks
@@ -143,10 +143,7 @@ def answers(tables: Tensor, full: int, generator: torch.Generator) -> Tensor:
 def compositions(
     numbers: Sequence[int], steps: int, inputs: int, seeds: int, seed: int
 ) -> list[dict[str, Any]]:
-    """The share of right answers for N values, L functions and every number of full look-ups.
-
-    Over seeds.
-    """
+    """The share of right answers by number of values, functions and full look-ups, over seeds."""
     rows = []
     for N in numbers:
         for L in range(1, steps + 1):
@@ -171,9 +168,10 @@ def compositions(
 
 
 def _inputs(N: int, full: int, inputs: int) -> int:
-    """States are solved in no time, so that their mean can be taken over more inputs.
+    """How many inputs to average over.
 
-    Attention is exact for each.
+    States are solved in no time, so their mean is taken over more inputs; attention is exact for
+    each.
     """
     return max(2, inputs * 8 // N) if full else max(2, inputs * 64 // N)
 

@@ -1,6 +1,7 @@
 """The chunked recurrences.
 
-That they are the loop over tokens, what they cost by length, and what a pattern of layers saves.
+Measured are that they equal the loop over tokens, what they cost by length, and what a pattern of
+layers saves.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ...attention import Shape, make
 from ...attention.delta_rule import chunked, recurrent
 
 RULES = {"delta": (False, True), "gated-linear": (True, False), "gated-delta": (True, True)}
-"""Whether it decays, and whether it erases."""
+"""Of each rule: whether it decays, and whether it erases."""
 PATTERNS = {
     "F": "all full",
     "DF": "",
@@ -47,10 +48,10 @@ def _of(rule: str, inputs: Sequence[Tensor]) -> tuple[Any, ...]:
 def equality(
     n: int, heads: int, width: int, chunks: Sequence[int], seeds: int, seed: int
 ) -> list[dict[str, Any]]:
-    """The largest difference of the chunked form from the loop.
+    """The largest difference of the chunked form from the loop, of outputs and gradients.
 
-    Of outputs and of gradients over their largest, in single precision; and of the loop in single
-    precision from the one in double.
+    Gradients are relative to the largest. All is in single precision; the loop in single precision
+    is also compared with the one in double.
     """
     rows = []
     for rule in RULES:
@@ -98,7 +99,7 @@ def speed(
 ) -> list[dict[str, Any]]:
     """Milliseconds of processor time of a forward pass by length, the least of `repeats`.
 
-    Loops over at most `loop` tokens.
+    Loops run over at most `loop` tokens.
 
     Processor time is the sum over threads, and does not count what the machine does for others.
     """
@@ -127,7 +128,7 @@ def speed(
 def pattern_costs(lengths: Sequence[int], heads: int, width: int) -> list[dict[str, Any]]:
     """Multiply-adds of a pattern's attention, and the numbers it keeps to go on with.
 
-    Both over those of full attention.
+    Both are relative to full attention.
 
     A full layer keeps a key and a value of every token, a linear one its state.
     """

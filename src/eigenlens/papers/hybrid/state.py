@@ -1,6 +1,6 @@
 """What a state of one matrix holds of N pairs, and what attention holds.
 
-No training, the best state there is.
+Nothing is trained: the state is the best there is.
 
 A layer of linear attention keeps of N pairs (k_i, v_i) a matrix S, whatever its rule of writing.
 The best one for reading every value back by its key is the one of least squares, `min_S Σ_i |v_i −
@@ -57,7 +57,7 @@ def best_state(k: Tensor, v: Tensor) -> Tensor:
 def read_back(k: Tensor, v: Tensor, rule: str) -> Tensor:
     """What the state of a rule gives for every key (N, D): (N, E).
 
-    After all pairs were written once, in their order.
+    It is read after all pairs were written once, in order.
 
     Keys have length one. The delta rule writes at full strength; the sum of pairs is linear
     attention without a norm.
@@ -75,7 +75,7 @@ def capacity(
 ) -> list[dict[str, Any]]:
     """The share of Gaussian values left unexplained, by number of pairs.
 
-    States of `width` d_k, and hot softmax.
+    It is measured for states of `width` d_k, and for hot softmax.
     """
     rows = []
     full = make("softmax")

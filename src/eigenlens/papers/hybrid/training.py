@@ -1,6 +1,6 @@
 """A miniature: function composition learned by patterns of full and linear layers.
 
-From scratch, at equal steps.
+All of them train from scratch, for equal steps.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ...display import numbered
 from ...lab import Composition, TrainingSettings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Progress
@@ -29,7 +30,7 @@ def trained(
 ) -> list[dict[str, Any]]:
     """A row for every pattern, seed and measurement.
 
-    The share of last answers that are right, over the steps.
+    It has the share of last answers that are right.
 
     Every answer on the way is asked for in training: from the last one alone nothing is learned in
     thousands of steps.
@@ -42,7 +43,8 @@ def trained(
             makes[name] = partial(
                 _one, pattern, functions, values, shape, settings, start, name, parts, progress
             )
-    return [row for rows in parts.each(makes, progress, "training") for row in rows]
+    stage = f"training {numbered(len(makes), 'model')}"
+    return [row for rows in parts.each(makes, progress, stage) for row in rows]
 
 
 def _one(
@@ -64,7 +66,7 @@ def _one(
         task,
         TrainingSettings(**{**vars(settings), "seed": seed}),
         progress=progress,
-        label=f"composition of {functions}, {pattern}, seed {seed}",
+        label=f"training layers {pattern} to compose {functions} functions",
         checkpoint=parts.checkpoint(name),
     )
     facts = {

@@ -1,6 +1,4 @@
-"""Unveiling induction heads.
-
-Provable training dynamics and feature learning in transformers (arXiv 2409.10559).
+"""Unveiling induction heads: provable training dynamics and feature learning (arXiv 2409.10559).
 
 A two-layer model learns to guess the next token of sequences whose Markov kernels it has never
 seen. Its training is followed here parameter by parameter and compared with the published run. The
@@ -15,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from ...captures import Labels, location_of
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -54,7 +53,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     runs = parts.each(
         {f"curve-{start}": partial(curve, scale.sequences, start, OLDEST) for start in starts},
         progress,
-        "training",
+        f"training from {numbered(scale.seeds, 'seed')}",
     )
     apart = {
         f"stages-{start}": partial(stages, scale.fewer, start, scale.shrink) for start in starts[:3]
@@ -62,7 +61,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     apart["readings"] = partial(readings, scale.fewer, seed, OLDEST)
     apart["others"] = partial(other_parent_rows, scale.fewer, seed, OLDEST // scale.shrink)
     *staged, read, sets = parts.each(
-        apart, progress, "stage after stage, other readings, other parents"
+        apart, progress, "training in stages, by other readings and with other parents"
     )
     makes = {
         name: partial(model_heads, name, scale.inputs, scale.draws, seed) for name in scale.models
@@ -141,15 +140,18 @@ def _layers(heads: Sequence[Sequence[Any]], stack: str) -> list[int]:
 
 SHOWN = (
     ("Published beside measured: p of the true parents, and a", "curve"),
-    ("When each number is half way, by seed", "runs"),
-    ("What the text leaves open", "readings"),
-    ("Stage after stage", "stages"),
+    ("Epochs at which each number is half way, by seed", "runs"),
+    ("Other readings of what the paper leaves open", "readings"),
+    ("Training in stages, one parameter after the other", "stages"),
     ("Other true parents", "others"),
     ("The detector on heads made by hand", "exact"),
-    ("Heads of loaded models", "models"),
-    ("Which come first", "order"),
-    ("Induction without previous-token heads", "ablation"),
+    ("Induction, duplicate-token and previous-token heads of loaded models", "models"),
+    ("Layers of the first previous-token and induction heads", "order"),
+    ("Mean prefix score of induction heads without previous-token heads", "ablation"),
 )
+MAIN_COLUMNS = {
+    "ablation": ("model", "heads", "number", "prefix of induction heads"),
+}
 paper = Paper(
     "induction",
     "Unveiling induction heads (arXiv 2409.10559)",
@@ -162,8 +164,9 @@ paper = Paper(
     (
         "an epoch is one step of plain gradient descent at rate 1 on all sequences, drawn once",
         (
-            "the loss takes the output as logits, and the empty set is among the sets: chosen since"
-            " the published figures are met so"
+            "the loss takes the output as logits, and the empty set is among the sets: this"
+            " reading was chosen because it meets the published figures"
         ),
     ),
+    columns=MAIN_COLUMNS,
 )

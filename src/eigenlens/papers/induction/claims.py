@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...diagnostics.induction import InductionSettings
+from ...display import numbered
 from ..claims import Claim, Tables, Verdict, judged
 
 P_OFF, A_OFF, A_100 = 0.1, 0.12, (3.8, 4.8)
 """How far p and a may be from what is published.
 
-0.1, and in a the relative width of the range that is given at epoch 100.
+p by 0.1, and a by the relative width of the range that is given at epoch 100.
 """
 
 
@@ -28,7 +29,7 @@ def _curve(tables: Tables) -> list[Claim]:
     for row in tables["curve"]:
         epoch, p, a = row["epoch"], row["published p"], row["published a"]
         low, high = A_100 if epoch == 100 else (a * (1 - A_OFF), a * (1 + A_OFF))
-        seeds = f"interval: least and largest of {row['seeds']} seeds"
+        seeds = f"interval: least and largest of {numbered(row['seeds'], 'seed')}"
         made.append(
             Claim(
                 f"the share of the true parents at epoch {epoch}",
@@ -99,7 +100,7 @@ def _stages(tables: Tables) -> list[Claim]:
     mean = {name: sum(row[name] for row in runs) / len(runs) for name in ("p", "copies", "a")}
     message = (
         f"p {mean['p']:.0f}, copying {mean['copies']:.0f}, a {mean['a']:.0f}, in the mean of"
-        f" {len(runs)} seeds"
+        f" {numbered(len(runs), 'seed')}"
     )
     apart = tables["stages"]
     c, W, a = (
@@ -237,9 +238,9 @@ def _models(tables: Tables) -> list[Claim]:
 
 
 def _composition(tables: Tables) -> list[Claim]:
-    """Induction is made of two heads.
+    """The claims that induction is made of two heads.
 
-    One that tells a token what came before it, and one that finds it by that.
+    One tells a token what came before it, the other finds the token by that.
     """
     rows = [row for row in tables["order"] if row["first previous-token layer"] is not None]
     lone = [row for row in tables["order"] if row["first previous-token layer"] is None]

@@ -1,6 +1,6 @@
 """The training of the two-layer model, followed epoch by epoch.
 
-As published, by other readings, in stages, and controls.
+It is run as published, by other readings of the text, in stages, and with controls.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ READINGS: tuple[tuple[str, Start, dict[str, Any]], ...] = (
 
 
 def curve(number: int, seed: int, epochs: int = 300) -> dict[str, Any]:
-    """One training of everything at once.
-
-    A row per epoch, when each number is half way, and the seconds of the processor.
+    """One training of everything at once: rows by epoch, half-way epochs, processor seconds.
 
     `p > .99` is the epoch from which on p stays above.
     """
@@ -72,7 +70,7 @@ def _at(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def stages(number: int, seed: int, shrink: int = 1) -> list[dict[str, Any]]:
-    """One after the other, as the theory has it: a row at the end of each.
+    """Training one parameter after the other, as in the theory: a row at the end of each.
 
     `shrink` divides the epochs.
     """

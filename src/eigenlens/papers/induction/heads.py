@@ -1,6 +1,6 @@
 """Induction heads of loaded models.
 
-Scores with and without repeats, and what becomes of them without previous-token heads.
+Measured are scores with and without repeats, and what becomes of them without previous-token heads.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def _ids(batch: dict[str, Tensor], call: AttentionCall) -> Tensor | None:
 
 
 def model_heads(name: str, inputs: int, draws: int, seed: int) -> dict[str, Any]:
-    """Every head of a model.
+    """Every head of a model: its scores, those of tokens that come once, and the ablation.
 
-    Its scores, those of tokens that come once, and the ablation where there is induction.
+    The ablation is made where there is induction.
     """
     model = load(name)
     diagnostic, control = (
@@ -99,9 +99,9 @@ def model_heads(name: str, inputs: int, draws: int, seed: int) -> dict[str, Any]
 def _ablation(
     model: Model, seen: Induction, found: Finding, inputs: int, draws: int, seed: int
 ) -> list[dict[str, Any]]:
-    """The mean prefix score of the induction heads under ablation.
+    """The mean prefix score of the induction heads without some heads before them.
 
-    Without previous-token heads before them and without others.
+    Left out are previous-token heads, or as many others.
 
     Previous-token heads are those of the layers before the first induction head of their stack. The
     others, `draws` times, are as many heads of the same layers, drawn from those that reach no

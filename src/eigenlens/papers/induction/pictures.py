@@ -13,9 +13,9 @@ SMALL = 0.05
 
 
 def charts(tables: Tables) -> dict[str, Any]:
-    """The training, published figures as crosses.
+    """The training, with published figures as crosses, and the heads of models.
 
-    The heads of models by layer; the heads of each model as a map of points.
+    The heads are drawn by layer, and for each model as a map of points.
     """
     import altair as alt
 
@@ -51,7 +51,7 @@ def _line(
 ) -> Any:
     """The mean over seeds against the epoch.
 
-    A band from the least to the largest, and crosses where figures are published.
+    The band goes from the least to the largest seed; crosses are published figures.
     """
     import altair as alt
 
@@ -89,7 +89,7 @@ def _line(
 
 
 def _heads(rows: Sequence[dict[str, Any]], model: str) -> list[Any]:
-    """A point for each head and score above `SMALL`, by layer, a panel a stack."""
+    """A point for each head and score above `SMALL`, by layer, a panel per stack."""
     import altair as alt
 
     kinds = {

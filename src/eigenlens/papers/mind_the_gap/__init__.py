@@ -1,6 +1,4 @@
-"""Mind the gap.
-
-The outlier of softmax attention makes tokens collapse as an input gets longer (arXiv 2410.07799).
+"""Mind the gap: the outlier of softmax attention makes tokens collapse (arXiv 2410.07799).
 
 One singular value of a random attention matrix of T tokens is near 1, all others are of the order
 of `T^(−1/2)`. After one layer the tokens are therefore nearly of rank one, the more so the longer
@@ -88,7 +86,7 @@ QUICK = Scale(
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     """Measure random attention, and an encoder with and without its outlier.
 
-    Of random attention: spectra, ranks and gradients.
+    Of random attention the spectra, ranks and gradients are measured.
     """
     makes: dict[str, Any] = {
         "gradients": partial(gradients, scale, seed, progress),
@@ -101,7 +99,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         "cloud": partial(clouds, scale, seed),
         "causal": partial(causal, scale, seed),
     }
-    gradient_runs, depth, spectrum_runs, width, encoder, cloud, masked = parts.each(makes, progress)
+    gradient_runs, depth, spectrum_runs, width, encoder, cloud, masked = parts.each(
+        makes, progress, "measuring random attention and an encoder"
+    )
     return {
         "spectrum": means_over_seeds(spectrum_runs, ("model", "T")),
         "spectrum runs": spectrum_runs,

@@ -1,4 +1,4 @@
-"""What the spectra, ranks and gradients say of the paper's claims, and their pictures."""
+"""What the spectra, ranks and gradients say of the paper's claims."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEEDS = "mean of {} seeds, interval: least and largest"
 
 
 def claims_of(tables: Tables, quick: bool) -> tuple[Claim, ...]:
-    """Criteria of the spectrum are at 400 tokens, or at the most there are below."""
+    """Every claim; those about the spectrum are judged at 400 tokens, or at the most below that."""
     return (
         *_spectrum(tables),
         *_width(tables),
@@ -111,7 +111,7 @@ def _width(tables: Tables) -> tuple[Claim, ...]:
 
 
 def _depth(tables: Tables) -> tuple[Claim, ...]:
-    """The variants come in pairs, with the outlier and without."""
+    """The claim about depth: variants are compared in pairs, with the outlier and without."""
     made = []
     for model in MODELS:
         pairs, message = [], []
@@ -189,7 +189,7 @@ def _causal(tables: Tables) -> tuple[Claim, ...]:
 
 
 def _encoder(tables: Tables) -> tuple[Claim, ...]:
-    """At the random start; a trained encoder is reported, and not judged."""
+    """The claim about whole encoders at their random start; a trained one is only reported."""
     rows = tables["encoder"]
     last = max(row["depth"] for row in rows)
     ends = {

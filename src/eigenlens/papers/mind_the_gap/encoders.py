@@ -1,6 +1,6 @@
 """A whole encoder with the outlier of its attention removed.
 
-Trained, and at random starts of the same config.
+It is measured trained, and at random starts of the same config.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ ATTENTIONS = ("softmax", "spectral-gap-removal")
 def encoder_rows(
     name: str, text: str, length: int, inputs: int, starts: int, seed: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Rank, residual and cosine of the tokens along depth.
+    """Rank, residual and cosine of the tokens along depth, and what becomes of the embeddings.
 
-    Beside them, what becomes of the embeddings (means of the last layer).
+    Embeddings are means over the tokens of the last layer.
     """
     trained = load(name)
     ids = token_ids(trained, text, length, inputs, seed)
@@ -77,10 +77,7 @@ def _streams(model: Any, ids: Tensor) -> tuple[Tensor, ...]:
 
 
 def _left(model: Any, ids: Tensor) -> float:
-    """`‖A − 11ᵀ/T‖² / ‖A‖²`, the mean over all heads and inputs.
-
-    What the remedy leaves of the patterns.
-    """
+    """What the remedy leaves of the patterns: mean `‖A − 11ᵀ/T‖² / ‖A‖²` over heads and inputs."""
     shares = []
     with capture(model) as calls:
         model(input_ids=ids)
@@ -93,7 +90,8 @@ def _left(model: Any, ids: Tensor) -> float:
 def _moved(own: Tensor, other: Tensor) -> dict[str, Any]:
     """How far unit embeddings (N, C) move.
 
-    Cosine with themselves, between texts, and whether the nearest text stays.
+    Returns their cosine with themselves, the cosine between texts, and how often the nearest text
+    stays.
     """
     apart = ~torch.eye(len(own), dtype=torch.bool)
     own_pairs, other_pairs = own @ own.T, other @ other.T

@@ -1,6 +1,6 @@
 """Random attention of T tokens.
 
-Its spectrum, the rank of what goes through it, and the gradients of its weights.
+Measured are its spectrum, the rank of what goes through it, and the gradients of its weights.
 
 A layer is `X_l = A X_{l−1} W_l` with `W_l ~ N(0, 1)`, begun with isometric tokens, `X_0 X_0ᵀ = I`.
 The outlier of A is removed by `A⊥ = A − 11ᵀ/T`, under a causal mask by the uniform matrix over the
@@ -76,7 +76,7 @@ def isometric(T: int, d: int, draw: torch.Generator) -> Tensor:
 
 
 def uniform(T: int, causal: bool = False) -> Tensor:
-    """`11ᵀ/T`, or its causal kin with `1/(i+1)` at the keys up to i: (T, T)."""
+    """`11ᵀ/T`, or under a causal mask `1/(i+1)` at the keys up to i: (T, T)."""
     ones = torch.ones(T, T, dtype=torch.float64)
     ones = ones.tril() if causal else ones
     return ones / ones.sum(1, keepdim=True)
@@ -102,7 +102,7 @@ def attention_of(model: str, T: int, d: int, draw: torch.Generator, causal: bool
 def attention_by_layer(model: str, T: int, seed: int) -> Weigh:
     """The attention of every layer.
 
-    Drawn anew for the Markov model, of the tokens by weights for the key-query model.
+    In the Markov model it is drawn anew, in the key-query model it depends on the tokens.
     """
     return lambda X, layer: (
         markov(T, generator(seed, layer, 1))

@@ -34,7 +34,7 @@ def spectra(scale: Scale, seed: int, progress: Progress) -> list[dict[str, Any]]
             for s in range(scale.seeds):
                 A = attention_of(model, T, _width(T, scale), generator(seed, s, T))
                 rows.append({"model": model, "T": T, "seed": s, **spectrum(A)})
-            progress(f"spectra, {model}", done + 1, len(scale.lengths))
+            progress(f"computing spectra of attention ({model})", done + 1, len(scale.lengths))
     return rows
 
 
@@ -72,7 +72,7 @@ def widths(scale: Scale, seed: int, progress: Progress) -> list[dict[str, Any]]:
                         }
                     )
                 rows.append({"model": model, "variant": variant.name, "T": T, **seed_means(found)})
-            progress(f"one layer, {model}", done + 1, len(scale.lengths))
+            progress(f"computing ranks after one layer ({model})", done + 1, len(scale.lengths))
     return rows
 
 
@@ -103,7 +103,7 @@ def depths(scale: Scale, seed: int, progress: Progress) -> list[dict[str, Any]]:
                         **seed_means(found),
                     }
                 )
-            progress(f"depth, {model}", done + 1, len(VARIANTS))
+            progress(f"computing ranks along depth ({model})", done + 1, len(VARIANTS))
     return rows
 
 
@@ -124,7 +124,7 @@ def gradients(scale: Scale, seed: int, progress: Progress) -> list[dict[str, Any
                         "seed": s,
                     }
                     rows.append({**row, "norm": norm})
-            progress(f"gradients, {model}", done + 1, len(VARIANTS))
+            progress(f"computing gradients ({model})", done + 1, len(VARIANTS))
     return rows
 
 

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from ...display import numbered
 from ..claims import Claim, Tables, Verdict, judged
 from ..fits import rank_correlation, rank_correlation_interval
 
 ZERO = {"all full": 1e-5, "terms": 1e-5, "relevance": 1e-5, "local heads": 0.0}
-"""What each check may be away from zero at most."""
+"""How far from zero each check may be."""
 MIXED, SINGLE = "2 local, 2 conv", ("all local", "all conv")
 
 
 def claims_of(tables: Tables, quick: bool = False) -> tuple[Claim, ...]:
-    """Facts about the mechanism, then what the miniature says of the paper's findings."""
+    """Every claim: facts about the mechanism, then what the miniature says of the findings."""
     return (
         *(_check(row) for row in tables["checks"]),
         _runs(tables),
@@ -28,7 +29,8 @@ def claims_of(tables: Tables, quick: bool = False) -> tuple[Claim, ...]:
             _gains(tables)[0],
             None,
             "out of reach",
-            "needs translated speech and GPUs; shown is the miniature's gain over the better single"
+            "needs translated speech and GPUs; measured is the miniature's gain over the better"
+            " single"
             " kind",
         ),
     )
@@ -54,7 +56,7 @@ def _check(row: dict[str, Any]) -> Claim:
         "not so in the authors' code",
         value,
         None,
-        "1 if at 1, 2 and 100 tokens; reproduced if 1",
+        "1 if outputs are finite at 1, 2 and 100 tokens; reproduced if 1",
         at_least=1.0,
     )
 
@@ -91,7 +93,8 @@ def _mix(tables: Tables) -> Claim:
     )
     note = (
         f"repeated letters, accuracy of {MIXED} in every layer less that of the better of all local"
-        f" and all conv; all: {message}; interval: least and largest of {len(each)} seeds;"
+        f" and all conv; all: {message}; interval: least and largest of"
+        f" {numbered(len(each), 'seed')};"
         " reproduced if every seed gains"
     )
     verdict: Verdict = "reproduced" if min(each) > 0 else "not reproduced"

@@ -39,7 +39,7 @@ KINDS: dict[str, Any] = {
 
 
 def encoder(name: str, seed: int, width: int = 64) -> Transformer:
-    """An encoder of 80 filter banks a frame with the heads of a configuration of the paper."""
+    """An encoder of 80 filter banks per frame with the heads of a configuration of the paper."""
     torch.manual_seed(seed)
     return Transformer(
         Config(
@@ -82,9 +82,9 @@ def configurations(seed: int) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def checks(seed: int) -> list[dict[str, Any]]:
-    """What must hold of heads that differ in their mechanism.
+    """Checks of heads that differ in their mechanism.
 
-    The size of what should be zero, or the number itself.
+    Each row is the size of what should be zero, or the number itself.
     """
     torch.manual_seed(seed)
     width, T = 32, 100

@@ -50,7 +50,7 @@ def charts(tables: Tables) -> dict[str, Any]:
             shape=alt.Shape("seed:N", title="seed"),
         )
         .properties(
-            width=380, height=280, title="Repeated letters: do heads that count alike do better?"
+            width=380, height=280, title="Repeated letters: accuracy by evenness of head relevance"
         )
     )
     return {**maps, "miniature": points}

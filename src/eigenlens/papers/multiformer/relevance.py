@@ -1,7 +1,4 @@
-"""Head relevance of models.
-
-Of any that is loaded, through its captured calls, and of the lab's own.
-"""
+"""Head relevance of loaded models, through their captured calls, and of lab models."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ from ..inputs import make_batches
 def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict[str, Tensor]:
     """The relevance (layers, H) of every stack of self-attention.
 
-    Medians over tokens, then over all inputs.
+    It is the median over tokens, then over all inputs.
 
-    The diagnostic's own result is right to a thousandth, and in a study of some inputs only; here
-    it is of all, and exact.
+    The diagnostic itself is exact to a thousandth, and a study measures it on some inputs; here it
+    is exact, on all inputs.
     """
     diagnostic_pass = DiagnosticPass(model, "relevance", batches)
     values = diagnostic_pass.values_per_input()  # (N, 1, H)
@@ -35,8 +32,8 @@ def loaded_relevance(model: nn.Module | Model, batches: Sequence[Batch]) -> dict
             continue
         if site not in values:
             raise EigenlensError(
-                f"{entry.name} attends, and where its output goes is not known; its heads cannot"
-                " be weighed"
+                f"the output projection of {entry.name} was not found, so the relevance of its"
+                " heads cannot be measured"
             )
         medians = values[site][:, 0].nanquantile(0.5, dim=0)
         found.setdefault(site.stack, {})[site.layer] = medians

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...data.needs import names_of_scale
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -63,8 +64,9 @@ QUICK = Scale(
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     blocks: list[dict[str, Any]] = []
+    stage = f"measuring {numbered(len(scale.models), 'pretrained encoder')}"
     for done, name in enumerate(scale.models):
-        progress("pretrained encoders", done, len(scale.models))
+        progress(stage, done, len(scale.models))
         blocks += parts.part(f"blocks-{name}", partial(pretrained, name, scale, seed))
     makes = {}
     for start in range(seed, seed + scale.seeds):
@@ -72,7 +74,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
             slug = f"{read_out.replace(' ', '-')}-{start}"
             makes[f"digits-{slug}"] = partial(digits_run, read_out, scale, start, progress)
             makes[f"reviews-{slug}"] = partial(reviews_run, read_out, scale, start, progress)
-    runs = parts.each(makes, progress, "read-outs")
+    runs = parts.each(makes, progress, f"training {numbered(len(makes), 'read-out')}")
     digits, reviews = runs[::2], runs[1::2]
     blocks += [row for run in digits for row in run["steps"]]
     fusion = [row for run, row in zip(digits, reviews) for row in (run["row"], row)]
@@ -115,10 +117,7 @@ def depth_rows(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def layer_rows(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each block of each model in one row.
-
-    Means over inputs, the least v of all, and how often v says something.
-    """
+    """Each block of each model in one row: means over inputs, the least v, how often v < 1."""
     found: dict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
     for row in blocks:
         found[row["model"], row["state"], row["layer"]].append(row)
@@ -174,7 +173,10 @@ def fusion_rows(fusion: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-SHOWN = (("Blocks", "layers"), ("Read-outs", "read-outs"))
+SHOWN = (
+    ("How each block draws tokens together (ratio), and its bound v", "layers"),
+    ("Accuracy by read-out, mean of the seeds", "read-outs"),
+)
 NOTES = (
     (
         "the bound takes s over the products W_V W_O of the heads and over both maps of the MLP; no"

@@ -1,6 +1,6 @@
 """Every block of a post-norm encoder on every input.
 
-The diagnostic of over-smoothing, with nothing left out.
+It is the diagnostic of over-smoothing, with no input left out.
 """
 
 from __future__ import annotations

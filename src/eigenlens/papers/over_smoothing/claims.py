@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...display import numbered
 from ...lab.fusion import FUSIONS
 from ..claims import Claim, Tables, Verdict, judged
 from ..fits import rank_correlation
@@ -58,7 +59,8 @@ def _models(tables: Tables) -> list[str]:
 def _bound(what: str, rows: Rows, key: str) -> Claim:
     shares = [row["ratio"] / row[key] for row in rows]
     note = (
-        f"largest ratio over v of {len(rows)} blocks and inputs; the ratio itself is"
+        f"the largest d_M(H_l+1) / (v d_M(H_l)) of {len(rows)} blocks and inputs;"
+        f" d_M(H_l+1) / d_M(H_l) is"
         f" {min(r['ratio'] for r in rows):.3g} to {max(r['ratio'] for r in rows):.3g}, v"
         f" {min(r[key] for r in rows):.3g} to {max(r[key] for r in rows):.3g}; interval: least and"
         " largest; reproduced if none exceeds 1"
@@ -99,7 +101,7 @@ def _rises(name: str, rows: Rows) -> Claim:
     mean, interval = _mean(end - first)
     note = (
         f"mean cosine of two tokens {first.mean():.3f} before the first block, {end.mean():.3f}"
-        " behind the last; their difference is shown, with the 95 % interval of the mean over"
+        " behind the last; measured is their difference, with the 95 % interval of the mean over"
         f" {len(end)} inputs; reproduced if it is above 0"
     )
     return _above_zero(f"{name}: token similarity rises with depth", "rises", mean, interval, note)
@@ -112,7 +114,8 @@ def _maps(name: str, rows: Rows) -> Claim:
     mean, interval = _mean(end - first)
     note = (
         f"cosine of the maps (mean over heads) of two consecutive blocks, {first.mean():.3f} of the"
-        f" first pair, {end.mean():.3f} of the last; their difference is shown, with the 95 %"
+        f" first pair, {end.mean():.3f} of the last; measured is their difference, with the"
+        " 95 %"
         f" interval of the mean over {len(end)} inputs; reproduced if it is above 0"
     )
     return _above_zero(
@@ -164,8 +167,8 @@ def _fusion(model: str, rows: Rows) -> list[Claim]:
         gains = [of(fusion)[seed] - plain[seed] for seed in plain]
         note = (
             f"accuracy {np.mean(list(of(fusion).values())):.4f}, of the last layer alone"
-            f" {np.mean(list(plain.values())):.4f}; the mean gain is shown; interval: least and"
-            f" largest of {len(gains)} seeds; reproduced if every seed gains"
+            f" {np.mean(list(plain.values())):.4f}; measured is the mean gain; interval: least and"
+            f" largest of {numbered(len(gains), 'seed')}; reproduced if every seed gains"
         )
         claims.append(
             Claim(
@@ -192,8 +195,9 @@ def _less_alike(model: str, rows: Rows) -> Claim:
     change = [value - plain for value in fused.values()]
     message = ", ".join(f"{name} {value:.3f}" for name, value in fused.items())
     note = (
-        f"token similarity of what is read out: last layer {plain:.3f}, {message}; the largest"
-        " change is shown, interval: least and largest of the three; reproduced if all are below 0"
+        f"token similarity of what is read out: last layer {plain:.3f}, {message}; measured is"
+        " the largest change, interval: least and largest of the three; reproduced if all are"
+        " below 0"
     )
     return judged(
         f"{model}: fused tokens are less alike",

@@ -1,6 +1,6 @@
 """What is measured of over-smoothing.
 
-Encoders along depth, and read-outs of all their layers beside the last alone.
+These are encoders along depth, and read-outs of all their layers compared with the last alone.
 """
 
 from __future__ import annotations
@@ -50,16 +50,19 @@ def encoder(scale: Scale, fusion: str | None, seed: int) -> Transformer:
 
 
 def digits_run(read_out: str, scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
-    """A lab encoder trained on digits with one read-out.
-
-    How well it ends, how alike its tokens are, and its blocks.
-    """
+    """A lab encoder trained on digits with one read-out: accuracy, token similarity, blocks."""
     task = Digits(scale.tokens)
     model = encoder(scale, None if read_out == "last layer" else read_out, seed)
     plain = read_out == "last layer"
     steps = _lab_steps(model, task, "random start", seed) if plain else []
     settings = TrainingSettings(scale.steps, batch=32, rate=1e-3, measure=scale.steps, seed=seed)
-    done = train(model, task, settings, progress=progress, label=f"digits, {read_out}, seed {seed}")
+    done = train(
+        model,
+        task,
+        settings,
+        progress=progress,
+        label=f"learning digits by the read-out {read_out}",
+    )
     steps += _lab_steps(model, task, "trained", seed) if plain else []
     with torch.no_grad():
         read = _read_stream(model, next(iter(task.held_out())).inputs)
@@ -93,10 +96,7 @@ def _read_stream(model: Transformer, inputs: Tensor) -> Tensor:
 
 
 class Reader(nn.Module):
-    """A read-out of a frozen encoder.
-
-    Fused or last states, the mean over tokens, one linear map.
-    """
+    """A read-out of a frozen encoder: fused or last states, mean over tokens, one linear map."""
 
     def __init__(self, read_out: str, layers: int, width: int, classes: int = 2) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ def _encoded(model: Model, texts: Sequence[str], length: int) -> tuple[Tensor, T
 def reviews_run(read_out: str, scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     """Sentiment of reviews from a frozen encoder's states.
 
-    Accuracy on the quarter that was not learned from.
+    Accuracy is measured on the quarter that was not learned from.
     """
     states, tokens, labels = states_of(scale.models[0], scale.reviews, 32)
     generator = torch.Generator().manual_seed(seed)
@@ -169,7 +169,7 @@ def reviews_run(read_out: str, scale: Scale, seed: int, progress: Progress) -> d
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-        progress(f"reviews, {read_out}, seed {seed}", epoch + 1, scale.epochs)
+        progress(f"learning reviews by the read-out {read_out}", epoch + 1, scale.epochs)
     with torch.no_grad():
         logits = torch.cat([reader(states[rows], tokens[rows]) for rows in asked.split(64)])
         alike = torch.cat(

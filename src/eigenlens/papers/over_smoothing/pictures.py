@@ -19,7 +19,7 @@ def charts(tables: Tables) -> dict[str, Any]:
         "depth",
         "similarity",
         "encoder",
-        title="How alike the tokens are, along depth",
+        title="Mean cosine of two tokens along depth",
         axis_titles=("blocks passed", "mean cosine of two tokens"),
         band=("low", "high"),
         width=340,
@@ -72,5 +72,5 @@ def _fusion_chart(rows: Sequence[dict[str, Any]]) -> Any:
         )
         panels.append((points + mean).properties(width=260, height=220, title=model))
     return alt.hconcat(*panels).properties(
-        title="Read from the last layer, or from all (bar: mean of the seeds)"
+        title="Accuracy when read from the last layer, or from all (bar: mean of the seeds)"
     )

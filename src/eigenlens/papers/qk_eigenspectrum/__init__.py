@@ -1,6 +1,6 @@
 """Self-attention localises when the QK eigenspectrum concentrates (arXiv 2402.02098).
 
-Heads, a toy, a penalty in training.
+Measured on heads of models, on a toy, and with a penalty in training.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ...display import numbered
 from ...lab import NextBytes, TrainingSettings, Transformer, documents, split, train
 from ...run.parts import Parts
 from ...run.progress import Progress
@@ -72,11 +73,14 @@ QUICK = Scale(
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
     seeds = [seed * 100 + start for start in range(scale.seeds)]
     toy, descent = parts.each(
-        {"toy": partial(_toy, scale, seeds), "descent": partial(_descent, seeds)}
+        {"toy": partial(_toy, scale, seeds), "descent": partial(_descent, seeds)},
+        progress,
+        "measuring heads of known spectrum",
     )
     heads = []
+    stage = f"computing spectra of heads of {numbered(len(scale.models), 'model')}"
     for done, name in enumerate(scale.models):
-        progress("spectra of heads", done, len(scale.models))
+        progress(stage, done, len(scale.models))
         made = partial(head_rows, name, scale.inputs, scale.length, scale.text, seed)
         heads += parts.part(f"heads/{name}", made)
     makes = {
@@ -86,7 +90,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for at, penalty in enumerate(scale.penalties)
         for start in seeds[: scale.training_seeds]
     }
-    trained = parts.each(makes, progress, "training")
+    trained = parts.each(makes, progress, f"training {numbered(len(makes), 'language model')}")
     return {
         "toy": _mean_rows(toy, ("trace", "variance")),
         "descent": descent,
@@ -153,7 +157,7 @@ def _train(
     settings = TrainingSettings(
         scale.steps, scale.batch, measure=scale.steps, seed=seed, penalty=penalty
     )
-    label = f"language model, penalty {penalty:g}, seed {seed}"
+    label = f"training a language model with penalty {penalty:g}"
     done = train(
         model, task, settings, progress=progress, label=label, checkpoint=parts.checkpoint(name)
     )
@@ -219,15 +223,27 @@ def _mean_rows(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> list[dict[s
 
 
 SHOWN = (
-    ("AR(1) tokens", "toy"),
-    ("Rank correlations over heads", "correlations"),
-    ("Penalty-only descent in W", "descent"),
-    ("Language models of bytes", "training"),
+    ("AR(1) tokens: how far attention looks back, by trace and variance", "toy"),
+    ("Rank correlation over heads of spectrum and distance looked back", "correlations"),
+    ("Descent on the penalty alone: what becomes of the trace", "descent"),
+    ("Language models of bytes trained with the penalty, mean of the seeds", "training"),
 )
 NOTES = (
     "the penalty is LocAteR-style: the paper's own equation was not at hand",
     "eigenvalues are those of W_Q W_Kᵀ without biases and without the gain of the norm before it",
 )
+MAIN_COLUMNS = {
+    "toy": ("trace", "variance", "distance", "entropy", "rho near", "rho far"),
+    "training": (
+        "penalty",
+        "loss",
+        "perplexity",
+        "entropy",
+        "distance",
+        "eigenvalue mean",
+        "eigenvalue spread",
+    ),
+}
 paper = Paper(
     "qk-eigenspectrum",
     "Self-attention localises when the QK eigenspectrum concentrates (arXiv 2402.02098)",
@@ -238,4 +254,5 @@ paper = Paper(
     charts,
     SHOWN,
     NOTES,
+    columns=MAIN_COLUMNS,
 )

@@ -9,7 +9,7 @@ from ..claims import Claim, Tables, Verdict, judged
 
 DISTANCE = {0.0: 1.5, 0.06: 1.8, 0.25: 3.7, 1.0: 8.1}
 ENTROPY = {0.0: 0.28, 0.06: 0.34, 0.25: 0.56, 1.0: 0.79}
-"""Of AR(1) tokens with tr W = 16, by the variance of the eigenvalues."""
+"""Published numbers of AR(1) tokens with tr W = 16, by the variance of the eigenvalues."""
 STRENGTH = 0.01
 """The penalty that the language model is judged at."""
 

@@ -12,10 +12,7 @@ from ..inputs import make_batches
 
 
 def head_rows(name: str, inputs: int, length: int, text: str, seed: int) -> list[dict[str, Any]]:
-    """A row for every head of a model of the catalogue.
-
-    Its spectrum, and where it looks on real inputs.
-    """
+    """One row per head of a catalogue model: its spectrum, and where it looks on real inputs."""
     model = load(name)
     vision = model.kind == "vision"
     batches = make_batches(

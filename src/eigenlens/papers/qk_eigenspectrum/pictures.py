@@ -17,7 +17,7 @@ def charts(tables: Tables) -> dict[str, Any]:
         "variance",
         "distance",
         "tr W",
-        title="AR(1) tokens",
+        title="How far attention looks back on AR(1) tokens",
         band=("distance low", "distance high"),
         axis_titles=("variance of the eigenvalues", "mean distance looked back"),
     )
@@ -34,7 +34,9 @@ def charts(tables: Tables) -> dict[str, Any]:
             color=alt.Color("model:N", scale=alt.Scale(scheme="tableau10")),
             tooltip=["model:N", "layer:Q", "head:Q", "mean:Q", "variance:Q", "distance:Q"],
         )
-        .properties(title="Heads of loaded models", width=320, height=240)
+        .properties(
+            title="How far heads of loaded models look, by mean eigenvalue", width=320, height=240
+        )
     )
     trained = [
         {
@@ -59,7 +61,7 @@ def charts(tables: Tables) -> dict[str, Any]:
         y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False))
     )
     training = marks.properties(width=200, height=240).facet(
-        column=alt.Column("of:N", title="Language models of bytes")
+        column=alt.Column("of:N", title="Language models of bytes trained with the penalty")
     )
     return {
         "qk-eigenspectrum": alt.hconcat(lines, points).resolve_scale(color="independent"),

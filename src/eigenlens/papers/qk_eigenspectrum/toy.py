@@ -1,6 +1,6 @@
 """The smallest case: tokens that forget slowly, one query-key matrix with a chosen spectrum.
 
-And descent on the penalty alone.
+Descent on the penalty alone is measured too.
 
 Tokens are an AR(1) sequence `x_t = ρ x_{t−1} + √(1 − ρ²) ε_t` in d dimensions. The last token looks
 back at those before it by `softmax(x_Tᵀ W x_t)`, W symmetric with a given trace and variance of its
@@ -72,7 +72,7 @@ def toy_row(
 def descend(d: int, steps: int, rate: float, seed: int) -> dict[str, Any]:
     """Plain descent on the penalty of a random W (d, d).
 
-    How far its trace and its penalty go, and the gradient's trace.
+    Returns how far its trace and its penalty go, and the gradient's trace.
     """
     torch.manual_seed(seed)
     W, eye = torch.randn(d, d).requires_grad_(), torch.eye(d)

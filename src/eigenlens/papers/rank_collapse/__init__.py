@@ -1,10 +1,10 @@
-"""Attention is not all you need.
+"""Attention is not all you need (arXiv 2103.03404).
 
-Pure attention loses rank doubly exponentially with depth (arXiv 2103.03404).
+Pure attention loses rank doubly exponentially with depth.
 
 The published curves are means over 32 texts. Models at their random start are built here from their
 configs, with several seeds: where a curve starts depends on the seed more than on the text.
-Pretrained BERT, ALBERT and XLNet cannot be had from the package registries; the catalogue's
+Pretrained BERT, ALBERT and XLNet are in no package registry; the catalogue's
 pretrained models stand in for them.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ...stats.rounding import rows_in_words
@@ -72,13 +73,13 @@ QUICK = Scale(("bert", "albert"), 3, 48, 1, ("minilm",), "python-docs", 32, 4, 1
 
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
-    """Random starts, pretrained models, orders of contraction, trained models, circles."""
+    """Measure random starts, pretrained models, orders of contraction, trained models, circles."""
     starts = [(family, start) for family in scale.random for start in range(scale.seeds)]
     own = {
         f"random/{family}-{start}": partial(random_run, family, start, scale, seed, progress)
         for family, start in starts
     }
-    runs = parts.each(own, progress, "random models")
+    runs = parts.each(own, progress, f"measuring {numbered(len(own), 'random model')}")
     changed = {
         f"random/{family}-{start}-{what.replace(' ', '-')}": partial(
             other_run, what, family, start, scale, seed
@@ -86,7 +87,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for family, start in starts
         for what in (NO_NORM, OTHER_TEXT)
     }
-    others = parts.each(changed, progress, "random models, otherwise")
+    others = parts.each(
+        changed, progress, "measuring random models without norms and on other text"
+    )
     models = catalogue_runs(scale, parts, seed, progress)
     circles = training.circle_table(scale.training, parts, progress)
     return {
@@ -133,7 +136,7 @@ SHOWN = (
         ),
         "accuracy by length",
     ),
-    ("Two points on a circle, fed back", "circle"),
+    ("Two points on a circle when the output is fed back as input", "circle"),
 )
 paper = Paper(
     "rank-collapse",

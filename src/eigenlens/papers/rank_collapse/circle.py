@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from ...collapses import VARIANTS
+from ...display import numbered
 from ...lab import Circle, TrainingSettings, Transformer, feed_back, train
 from ...run.parts import Parts
 from ...run.progress import Progress, silent
@@ -48,18 +49,18 @@ def circles(
 ) -> list[dict[str, Any]]:
     """A row for every trial, variant and seed.
 
-    The trajectory of both points, their distance, radius and turn at every step.
+    It has the trajectory of both points, and their distance, radius and turn at every step.
 
     `turn` is in steps of the arc that was learned: a model that follows it makes one per step.
     `left` is the step at which a point was more than `AWAY` radii off, where the lists end; None if
     it never was. `merged`: the distance fell to a tenth. `stretch`, see that function, says whether
     the circle holds the points.
     """
-    runs = itertools.product(trials, SHOWN, range(seeds))
+    runs = list(itertools.product(trials, SHOWN, range(seeds)))
     return parts.each(
         {_name(*run): partial(_one, *run, parts, progress) for run in runs},
         progress or silent,
-        "circles",
+        f"training {numbered(len(runs), 'model')} to follow a circle",
     )
 
 
@@ -79,7 +80,7 @@ def _one(
         circle,
         replace(trial.settings, seed=seed),
         progress=progress,
-        label=f"circle, {variant}, seed {seed}",
+        label=f"training {variant} to follow a circle",
         checkpoint=parts.checkpoint(_name(trial, variant, seed)),
     )
     path = feed_back(model, circle.train.inputs[0], trial.steps).double()

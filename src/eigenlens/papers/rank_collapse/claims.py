@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...collapses.verdict import COLLAPSED
+from ...display import numbered
 from ...stats.rounding import describe_residual, rounding_floor
 from ..claims import Claim, Tables, judged
 from .models import NO_NORM, OTHER_TEXT
@@ -70,8 +71,9 @@ def _random_curve(tables: Tables, family: str, variant: str) -> Claim:
     note = (
         f"residual at depth {worst}, where it is farthest from the published mean:"
         f" {dict(zip(DEPTHS, published))[worst]:.3f} there, {row['residual']:.3f} here, mean of"
-        f" {row['seeds']} seeds; interval: least and largest seed; reproduced if at most {WITHIN}"
-        f" apart at every listed depth that was measured ({', '.join(map(str, apart))})"
+        f" {numbered(row['seeds'], 'seed')}; interval: least and largest seed; reproduced if at"
+        f" most {WITHIN} apart at every listed depth that was measured"
+        f" ({', '.join(map(str, apart))})"
     )
     if variant == "full":
         for other in (NO_NORM, OTHER_TEXT):
@@ -183,8 +185,8 @@ def _single_paths(tables: Tables) -> list[Claim]:
         if len(curve) > 1:
             factor = float((curve[-1] / curve[0]) ** (1 / (len(curve) - 1)))
             note = (
-                f"factor a hop of {name} (pretrained BERT-base cannot be had):"
-                f" {', '.join(f'{v:.2g}' for v in curve)}; reproduced if at most .7"
+                f"factor per hop; residuals of {name} (pretrained BERT-base is in no package"
+                f" registry): {', '.join(f'{v:.2g}' for v in curve)}; reproduced if at most .7"
             )
             claims.append(
                 judged(
@@ -207,7 +209,8 @@ def _shares(tables: Tables) -> Claim:
         for row in tables["path shares"]
     )
     note = (
-        f"(H/(H+1))^L, in brackets the published share: {message}; shown: {worst}, the farthest;"
+        f"(H/(H+1))^L, in brackets the published share: {message}; measured is that of"
+        f" {worst}, the farthest;"
         " reproduced if at most .002 apart"
     )
     value = next(row["measured"] for row in tables["path shares"] if row["model"] == worst)

@@ -80,7 +80,7 @@ def random_run(
         with ablate(model, switches):
             means = residual_curve(model, ids)
         curves += _rows(family, start, name, means)
-        progress(f"random {family}, start {start}", done + 1, len(VARIANTS) + 1)
+        progress(f"measuring random {family} models", done + 1, len(VARIANTS) + 1)
     frozen = freeze(model, {"input_ids": ids[:1]})[0]
     residuals = residuals_by_length(frozen, scale.paths, start)
     single = [
@@ -88,7 +88,7 @@ def random_run(
         for hops, found in enumerate(residuals, 1)
     ]
     found = bound_rows(frozen.name, list(model_bounds(frozen)))
-    progress(f"random {family}, start {start}", len(VARIANTS) + 1, len(VARIANTS) + 1)
+    progress(f"measuring random {family} models", len(VARIANTS) + 1, len(VARIANTS) + 1)
     return {
         "family": family,
         "seed": start,
@@ -157,10 +157,7 @@ def bound_summary(model: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def catalogue_run(
     model: Model, scale: Scale, seed: int, folder: Path, progress: Progress
 ) -> dict[str, Any]:
-    """A pretrained model of the catalogue.
-
-    Residual with the paper's four variants, its single paths, its bounds.
-    """
+    """A pretrained model of the catalogue: residuals of four variants, single paths, bounds."""
     name = model.name
     vision, audio = model.kind == "vision", model.kind == "audio"
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:

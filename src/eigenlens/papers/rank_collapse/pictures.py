@@ -128,7 +128,9 @@ def single_paths(tables: Tables) -> Any:
             color=alt.Color("place:N", title="model"),
             tooltip=["place:N", "hops:Q", alt.Tooltip("residual:Q", format=".2g")],
         )
-        .properties(width=420, height=280, title="Single paths lose rank with every hop")
+        .properties(
+            width=420, height=280, title="Relative residual of single paths by number of hops"
+        )
     )
 
 
@@ -162,7 +164,7 @@ def path_accuracy(tables: Tables) -> Any:
         rule = alt.Chart(alt.Data(values=rules)).mark_rule(strokeDash=[4, 3]).encode(y="accuracy:Q")
         panels.append((bar + line + rule).properties(width=220, height=200, title=task))
     return alt.hconcat(*panels).properties(
-        title="What paths of a length are worth (dashed: the whole model, and the commonest answer)"
+        title="Accuracy of paths of one length (dashed: the whole model, and the commonest answer)"
     )
 
 
@@ -203,6 +205,6 @@ def circles(tables: Tables) -> Any:
         .facet(
             facet=alt.Facet("place:N", title=None),
             columns=4,
-            title="Two points on two arcs, fed back",
+            title="Two points on a circle when the output is fed back",
         )
     )

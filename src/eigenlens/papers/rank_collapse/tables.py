@@ -82,7 +82,8 @@ def rows_by_depth(curves: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def rows_by_length(accuracy: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row per task and mode.
 
-    The whole model, the commonest answer, and every length alone, with the spread over seeds.
+    It has the accuracy of the whole model, of the commonest answer, and of every length alone, with
+    the spread over seeds.
     """
     rows = []
     for task in dict.fromkeys(row["task"] for row in accuracy):
@@ -110,7 +111,7 @@ def single_path_rows(
 ) -> list[dict[str, Any]]:
     """The residual of single paths by length.
 
-    Of random starts the mean over seeds, of pretrained models their own.
+    Random starts have their mean over seeds.
     """
     found: dict[tuple[str, int], list[float]] = {}
     for run in runs:
@@ -135,10 +136,7 @@ def single_path_rows(
 
 
 def circle_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A trajectory in numbers.
-
-    The distance at the start, the least and the last, steps and turn until the end.
-    """
+    """A trajectory in numbers: distances at the start, least and last; steps and turn."""
     return {
         "variant": row["variant"],
         "jitter": row["jitter"],

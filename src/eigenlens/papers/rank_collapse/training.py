@@ -30,6 +30,7 @@ from torch import Tensor
 from ...anatomy import freeze
 from ...collapses.paths import decompose_paths
 from ...collapses.sampling import draw_paths, rerun_paths
+from ...display import numbered
 from ...lab import ConvexHull, Memorise, Sort, TaskBatch, Toy, TrainingSettings, Transformer, train
 from ...names import unknown_name
 from ...run.parts import Parts
@@ -78,7 +79,7 @@ def train_toys(
 ) -> tuple[Transformer, Toy, dict[str, float]]:
     """Attention with skips, no MLP and no norm, trained on a task or found trained.
 
-    Gives its accuracy, loss and seconds.
+    Returns the model, the task, and its accuracy, loss and seconds.
     """
     trial = next((trial for trial in scale.trials if trial.task == task), None)
     if trial is None:
@@ -93,7 +94,7 @@ def train_toys(
         toy,
         replace(trial.settings, seed=seed),
         progress=progress,
-        label=f"{task}, seed {seed}",
+        label=f"training on the task {task}",
         checkpoint=parts.checkpoint(_toy_name(task, seed)),
     )
     return model, toy, {"accuracy": done.accuracy, "loss": done.loss, "seconds": done.seconds}
@@ -108,7 +109,7 @@ def path_table(
 ) -> list[dict[str, Any]]:
     """A row for every task, mode, reading and length.
 
-    `accuracy` and its `spread`, mean and deviation over seeds.
+    `accuracy` is the mean over seeds, `spread` their standard deviation.
 
     The modes `model` (full accuracy) and `baseline` have no length.
     """
@@ -118,7 +119,11 @@ def path_table(
         for trial in scale.trials
         for seed in range(scale.seeds)
     }
-    found = iter(parts.each(makes, progress or silent, "path lengths"))
+    found = iter(
+        parts.each(
+            makes, progress or silent, f"training and measuring {numbered(len(makes), 'toy model')}"
+        )
+    )
     for trial in scale.trials:
         for same in zip(*itertools.islice(found, scale.seeds)):
             each = [row["accuracy"] for row in same]
@@ -156,7 +161,7 @@ def _one_seed(
         for key, answers in message.items():
             found.setdefault(key, []).append(answers == batch.targets)  # (lengths, networks, B, …)
         if progress is not None:
-            progress(f"{trial.task}, seed {seed}: paths", i + 1, number)
+            progress(f"answering from single paths: {trial.task}", i + 1, number)
     for (mode, reading), right in found.items():
         shares = torch.cat(right, 2).double().flatten(1).mean(1).tolist()
         first = 1 if mode == "rerun" else 0
@@ -168,9 +173,10 @@ def _one_seed(
 
 
 def baselines(toy: Toy) -> dict[str, float]:
-    """What can be known without the input.
+    """Accuracy without looking at the input.
 
-    A guess, the commonest class, the commonest at each place, as training has them.
+    It is that of a guess, of the commonest class, and of the commonest class at each place, as in
+    the training data.
     """
     learned, asked = (
         toy.train.targets.reshape(len(toy.train.targets), -1),

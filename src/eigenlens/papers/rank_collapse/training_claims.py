@@ -1,6 +1,6 @@
 """The claims about models trained to see rank collapse.
 
-Path lengths that matter, and two points on a circle.
+They are about path lengths that matter, and about two points on a circle.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TASKS = {"sort": (0.98, 0.6), "convex hull": (0.90, 0.65), "memorise": (0.85, 0.
 
 
 def task_claims(tables: Tables) -> list[Claim]:
-    """Of every task: it is learned, paths of length one are worth most, and longer ones less."""
+    """The claims of every task: it is learned, and paths are worth less the longer they are."""
     claims = []
     for task, (whole, first) in TASKS.items():
         rows = [row for row in tables["path accuracy"] if row["task"] == task]
@@ -42,7 +42,7 @@ def task_claims(tables: Tables) -> list[Claim]:
 def _lengths(task: str, first: float, mode: str, rows: Sequence[dict[str, Any]]) -> list[Claim]:
     """Two claims about paths by length, read out alone.
 
-    The first is worth something, and the longer the less.
+    Paths of length one are worth something, and the longer the less.
     """
     curve = _curve(rows, mode, "alone")
     message = _describe(curve)
@@ -118,7 +118,7 @@ def circle_claims(tables: Tables) -> list[Claim]:
 def _slower(rows: Sequence[dict[str, Any]]) -> Claim:
     """The turn per step with a skip, beside that of the others.
 
-    Of runs in which the points went round, and apart.
+    Only runs count in which the points went round and stayed apart.
     """
     name, speeds = "circle: a skip slows the movement", {}
     for variant in ("SAN", "SAN+MLP", "SAN+skip"):
@@ -131,7 +131,7 @@ def _slower(rows: Sequence[dict[str, Any]]) -> Claim:
             )
     message = ", ".join(f"{variant} {value:.2f}" for variant, value in speeds.items()) or "none"
     note = (
-        "turn a step in steps of the arc learned, mean size over the runs whose points keep half"
+        "turn per step, in steps of the arc learned, mean size over the runs whose points keep half"
         f" their distance: {message}"
     )
     others = [value for variant, value in speeds.items() if variant != "SAN+skip"]

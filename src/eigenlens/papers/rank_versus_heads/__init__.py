@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from ...captures import labelled
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -72,14 +73,16 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     fitted = parts.each(
         {f"least-squares/seed-{start}": partial(swept, start) for start in seeds},
         progress,
-        "least squares",
+        f"fitting heads by least squares from {numbered(len(seeds), 'seed')}",
     )
     found = [row for one in fitted for row in one]
     theory = parts.each(
         {
             f"rank-one/{heads}": partial(_rank_one, scale, heads, seeds)
             for heads in scale.theory_heads
-        }
+        },
+        progress,
+        "simulating heads of rank one",
     )
     runs = [
         (layers, rank, start)
@@ -93,13 +96,15 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
             for L, r, s in runs
         },
         progress,
-        "training",
+        f"training {numbered(len(runs), 'model')}",
     )
     cut, alone = [], []
     makes = {
         f"models/{name}": partial(cut_model, name, scale, seed, progress) for name in scale.models
     }
-    for both in parts.each(makes, progress, "models"):
+    for both in parts.each(
+        makes, progress, f"lowering the rank of heads of {numbered(len(makes), 'pretrained model')}"
+    ):
         cut += both["all heads"]
         alone += both["one head"]
     return {
@@ -157,11 +162,11 @@ def _worst(alone: Sequence[dict[str, Any]], number: int = 5) -> list[dict[str, A
 
 
 SHOWN = (
-    ("Least squares over hard heads, d = 8, N = 16", "least squares"),
-    ("Heads of rank one, N = 2", "rank one"),
-    ("Trained attention, rH = d", "training"),
-    ("All heads of loaded models cut", "truncation"),
-    ("Heads that lose most when cut alone", "heads that matter"),
+    ("Error of hard heads fitted by least squares, d = 8, N = 16", "least squares"),
+    ("Error of heads of rank one, N = 2: theory and simulation", "rank one"),
+    ("Error of trained attention, rH = d", "training"),
+    ("What loaded models keep when all heads are cut to a rank", "truncation"),
+    ("Heads whose cut alone loses most", "heads that matter"),
 )
 NOTES = (
     (

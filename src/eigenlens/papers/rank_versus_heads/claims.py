@@ -138,7 +138,7 @@ def _training(rows: Sequence[dict[str, Any]]) -> list[Claim]:
 
 
 def _cut(rows: Sequence[dict[str, Any]]) -> list[Claim]:
-    """Not in the paper: what the rank of a loaded model's heads is worth."""
+    """A claim that is not in the paper: what the rank of a loaded model's heads is worth."""
     found = []
     for model in dict.fromkeys(row["model"] for row in rows):
         curve = [row for row in rows if row["model"] == model]

@@ -49,7 +49,7 @@ def charts(tables: Tables) -> dict[str, Any]:
             "rank",
             "kept",
             "model",
-            title="Loaded models, all heads cut",
+            title="What loaded models keep, all heads cut",
             axis_titles=("rank r of every head", "cosine kept, or next tokens"),
         ),
     ]
@@ -63,7 +63,7 @@ def charts(tables: Tables) -> dict[str, Any]:
         "order",
         "kept",
         "cut to",
-        title="One head cut at a time",
+        title="What loaded models keep, one head cut at a time",
         axis_titles=("heads, worst first", "kept"),
         width=420,
     )

@@ -1,6 +1,6 @@
 """How well heads of low rank find the nearest of N points.
 
-Least squares over hard heads, and the theory of rank one.
+It is measured by least squares over hard heads, and computed by the theory of rank one.
 
 A head of rank r looks at the point with the largest `(Pᵀq)·(Pᵀx_i)` for a random subspace P (d, r),
 and gives that point. Heads are added up with one weight each, by least squares. The error is `E‖y −

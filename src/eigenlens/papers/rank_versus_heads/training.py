@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...display import numbered
 from ...lab import NearestNeighbour, TrainingSettings, Transformer, train
 from ...run.parts import Parts
 from ...run.progress import Progress
@@ -32,7 +33,7 @@ def trained_row(
     model = Transformer(task.config(layers=layers, **shape))
     steps = scale.steps if layers == 1 else scale.deep_steps
     settings = TrainingSettings(steps, scale.batch, scale.rate, decay=0.0, measure=steps, seed=seed)
-    label = f"training, {layers} layer{'s' * (layers > 1)}, rank {rank}, seed {seed}"
+    label = f"training {numbered(layers, 'layer')} with heads of rank {rank}"
     checkpoint = parts.checkpoint(f"training/{layers}-{rank}-{seed}")
     done = train(model, task, settings, progress=progress, label=label, checkpoint=checkpoint)
     return {

@@ -32,7 +32,7 @@ def cut_model(
     for done, rank in enumerate(
         ranks := sorted({min(rank, width) for rank in scale.ranks} | {width})
     ):
-        progress(f"{name}, all heads", done, len(ranks))
+        progress(f"lowering the rank of all heads of {name}", done, len(ranks))
         with truncated(model.module, rank):
             cut.append(
                 {
@@ -47,7 +47,7 @@ def cut_model(
     some = batches[: max(1, len(batches) // 4)]
     own = outputs(model, some)
     for done, (at, head) in enumerate(heads):
-        progress(f"{name}, one head", done, len(heads))
+        progress(f"lowering the rank of one head of {name} at a time", done, len(heads))
         for rank in scale.alone:
             with truncated(model.module, rank, [(at, head)]):
                 found = quality(model, own, outputs(model, some), some)
@@ -56,9 +56,9 @@ def cut_model(
 
 
 def outputs(model: Model, batches: Sequence[Any]) -> list[Tensor]:
-    """Embeddings (B, C) of an encoder, the mean over its tokens.
+    """Embeddings (B, C) of an encoder (means over its tokens), or logits of a decoder.
 
-    Logits (B, T, vocabulary) of a decoder.
+    Logits are (B, T, vocabulary).
     """
     found = [model.module(**batch) for batch in batches]
     if model.kind == "decoder":
@@ -71,7 +71,7 @@ def quality(
 ) -> dict[str, float]:
     """`kept`: mean cosine of embeddings, or share of likeliest next tokens, that stay.
 
-    Of decoders `loss`, too, in nats.
+    Decoders have their `loss` too, in nats.
     """
     if model.kind != "decoder":
         near = torch.cat([F.cosine_similarity(a, b, dim=1) for a, b in zip(own, cut)])

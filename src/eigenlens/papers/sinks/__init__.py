@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -85,7 +86,7 @@ STEP = (
 
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
-    """Exact checks, models, training."""
+    """Measure exact checks, models and training."""
     sizes = (scale.length, scale.inputs, scale.window, scale.long, scale.few, scale.tokens)
     measured = {name: partial(model_rows, name, scale.text, *sizes, seed) for name in scale.models}
     found, missing = parts_by_model(parts, measured, progress)
@@ -95,7 +96,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         for at in range(seed, seed + scale.training.seeds)
         for number, variant in enumerate(VARIANTS)
     }
-    runs = parts.each(trainings, progress, "training")
+    runs = parts.each(trainings, progress, f"training {numbered(len(trainings), 'model')}")
     layers = [row for found in models for row in found["layers"]]
     return {
         "models": [found["summary"] for found in models],
@@ -117,8 +118,32 @@ SHOWN = (
     ("Blocks where activations step up or down, and what their MLPs amplify most", "steps"),
     ("Small models trained with each remedy", "training"),
     ("Patterns whose sinks are known", "patterns"),
-    ("A planted amplifier", "planted"),
+    ("How well a planted amplifier is recovered", "planted"),
 )
+MAIN_COLUMNS = {
+    "models": (
+        "model",
+        "layers",
+        "sink rate",
+        "sinks at the first token",
+        "spike",
+        "spike over median",
+        "inputs with spikes",
+        "steps up",
+        "steps down",
+    ),
+    "steps": (
+        "model",
+        "layer",
+        "steps",
+        "before",
+        "largest",
+        "largest channel",
+        "amplified channel",
+        "λ₁",
+        "λ₂",
+    ),
+}
 paper = Paper(
     "sinks",
     "The spike, the sparse and the sink (arXiv 2603.05498)",
@@ -135,7 +160,8 @@ paper = Paper(
         ),
         (
             "the models of the paper have 7 billion parameters, those trained here some ten"
-            " thousand: directions, not values"
+            " thousand: compare directions, not values"
         ),
     ),
+    columns=MAIN_COLUMNS,
 )

@@ -28,7 +28,7 @@ REMEDIES = {
 
 
 def claims_of(tables: Tables, quick: bool) -> tuple[Claim, ...]:
-    """Exact statements, then every model, then training."""
+    """Every claim: exact statements, then every model, then training."""
     models = [claim for row in tables["models"] for claim in _model(row, tables)]
     return (*_exact(tables), *models, *_training(tables), _far())
 
@@ -138,7 +138,7 @@ def _model(row: Row, tables: Tables) -> list[Claim]:
 
 
 def _steps(row: Row) -> Claim:
-    """Up in the first half, down in the second."""
+    """The claim that activations step up in the first half and down in the second."""
     up, down, L = row["steps up"], row["steps down"], row["layers"]
     holds = bool(up and down) and max(up) < L / 2 <= min(down)
     ways = (
@@ -236,7 +236,7 @@ def _window(name: str, rows: Sequence[Row]) -> Claim:
 
 
 def _training(tables: Tables) -> list[Claim]:
-    """Differences between models of one seed, which see the same inputs."""
+    """The claims about training: models of one seed are compared, which see the same inputs."""
     rows = {(row["attention"], row["seed"]): row for row in tables["training"]}
     seeds = sorted({seed for _, seed in rows})
     made = []

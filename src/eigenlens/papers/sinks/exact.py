@@ -1,6 +1,6 @@
 """What holds of sinks and amplifiers without any model.
 
-Patterns whose sinks are known, and a planted neuron.
+It is checked on patterns whose sinks are known, and on a planted neuron.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sinks, massive activations and amplifiers of loaded decoders.
 
-On texts, and of tokens that stand first.
+They are measured on texts, and on tokens that stand first.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def model_rows(
     studied = find_sites(model, lambda: model.backbone(input_ids=ids[:1], use_cache=False))
     if model.kind != "decoder":
         raise EigenlensError(
-            f"{name} is no decoder: sinks and spikes at the first token are claims about these"
+            f"{name} is no decoder; sinks at the first token are measured in decoders only"
         )
     sinks, spikes, rates = on_texts(studied, ids)
     amplifier = Amplifier()
@@ -73,7 +73,7 @@ def model_rows(
 def on_texts(studied: StudiedModel, ids: Tensor) -> tuple[Sinks, Spikes, list[float]]:
     """The diagnostics over all inputs (N, T), and the sink rate of each input.
 
-    Share of its heads whose α₁ > ε.
+    That is the share of its heads with α₁ > ε.
     """
     sinks, spikes, rates = Sinks(), Spikes(), []
     for one in ids[:, None]:
@@ -101,7 +101,8 @@ def layer_rows(
 ) -> list[dict[str, Any]]:
     """One row per layer.
 
-    Magnitudes behind it, its sinks, its amplifier, and the channels that lead in both.
+    It has the magnitudes behind the layer, its sinks, its amplifier, and the channels that lead in
+    both.
     """
     finding, strength = spikes.result(), sinks.result().layers()
     gains = (

@@ -1,6 +1,6 @@
 """Sinks that a small model learns, with each remedy.
 
-Heads that are needed at few tokens, and idle at all others.
+Its heads are needed at few tokens, and idle at all others.
 
 The task is a Markov chain with triggers. What follows an ordinary token depends on that token
 alone, so attention is of no use there; what follows a trigger is the token before it, which one
@@ -50,7 +50,7 @@ class SinksTraining:
 class Triggers:
     """`x_{t+1} ~ P(· | x_t)` for ordinary tokens, `x_{t+1} = x_{t−1}` for the first `triggers` ids.
 
-    Guess the next one.
+    The task is to guess the next token.
 
     P is drawn once, from normal logits of deviation 2. The start token has the id `vocabulary`;
     after it a token is drawn from all. `copied` marks the places whose next token is a copy.
@@ -106,7 +106,7 @@ def one_run(variant: str, scale: SinksTraining, seed: int, progress: Progress) -
     settings = TrainingSettings(
         scale.steps, scale.batch, scale.rate, measure=scale.steps, seed=seed
     )
-    done = train(model, task, settings, progress=progress, label=f"{variant}, seed {seed}")
+    done = train(model, task, settings, progress=progress, label=f"training {variant}")
     return {
         "attention": variant,
         "seed": seed,
@@ -118,10 +118,9 @@ def one_run(variant: str, scale: SinksTraining, seed: int, progress: Progress) -
 
 @torch.no_grad()
 def sink_numbers(model: Transformer, task: Triggers) -> dict[str, Any]:
-    """α₁ over heads and inputs.
+    """α₁ over heads and inputs, the largest activation, and how often copies are right.
 
-    Its mean, the share above ε, the largest head's; the largest activation behind a block; how
-    often copies are right.
+    Of α₁ there are its mean, the share above ε, and the largest head's.
     """
     inputs, targets = task._held.inputs, task._held.targets
     # (B, heads of all layers)

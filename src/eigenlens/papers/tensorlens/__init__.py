@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -91,13 +92,15 @@ QUICK = Scale(
 
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
-    """Exactness, Jacobian, cost, maps of a sentence, deletion."""
+    """Measure exactness, the Jacobian, cost, maps of a sentence, and deletion."""
     families = {
         f"exactness/{family}": partial(family_rows, family, scale.seeds, seed)
         for family in scale.families
     }
     exact = [
-        row for rows in parts.each(families, progress, "exactness, random models") for row in rows
+        row
+        for rows in parts.each(families, progress, "checking F(X) = T(X)·X + B on random models")
+        for row in rows
     ]
     makes = {
         name: partial(
@@ -125,8 +128,13 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         f"jacobian/{name}": partial(catalogue_jacobian, name, *sizes, seed)
         for name in scale.derived
     }
-    jacobian = [row for rows in parts.each(derived, progress, "Jacobian") for row in rows]
+    jacobian = [
+        row
+        for rows in parts.each(derived, progress, "comparing T with the Jacobian")
+        for row in rows
+    ]
     cost = []
+    stage = f"timing {numbered(len(scale.lengths), 'length')}"
     for done, length in enumerate(scale.lengths):
         cost.append(
             parts.part(
@@ -134,7 +142,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
                 partial(length_row, scale.derived[0], scale.text, length, scale.seconds, seed),
             )
         )
-        progress("cost", done + 1, len(scale.lengths))
+        progress(stage, done + 1, len(scale.lengths))
     reviews = (scale.learned, scale.asked, scale.longest, scale.draws)
     deletion = parts.part(
         "deletion", partial(deletion_run, scale.derived[0], *reviews, seed, progress)
@@ -149,7 +157,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         ),
         "cost": cost,
         "width": parts.each(
-            {f"width/{width}": partial(width_row, width, 64, seed) for width in scale.widths}
+            {f"width/{width}": partial(width_row, width, 64, seed) for width in scale.widths},
+            progress,
+            f"measuring the memory of {numbered(len(scale.widths), 'width')}",
         ),
         "areas": area_rows("reviews", deletion),
         "pairs": [
@@ -160,7 +170,9 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         "maps": [
             row
             for rows in parts.each(
-                {f"maps/{name}": partial(map_rows, name) for name in scale.pictured}
+                {f"maps/{name}": partial(map_rows, name) for name in scale.pictured},
+                progress,
+                "drawing the maps of a sentence",
             )
             for row in rows
         ],
@@ -170,7 +182,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
 def _summary(
     rows: Sequence[dict[str, Any]], by: tuple[str, ...], of: Callable[[list[float]], float]
 ) -> list[dict[str, Any]]:
-    """One row for each place, every number by `of` the rows there.
+    """One row per value of the columns `by`, every number put together by `of`.
 
     What is the same in all of them stays.
     """
@@ -193,10 +205,10 @@ def _summary(
 
 
 SHOWN = (
-    ("F(X) = T(X)·X + B: the largest over starts and inputs", "families"),
+    ("Error of F(X) = T(X)·X + B: the largest over starts and inputs", "families"),
     ("T beside the Jacobian J: means over inputs", "T and J"),
-    ("Times over a forward pass, and memory, by length", "cost"),
-    ("Memory by width", "width"),
+    ("Times relative to a forward pass, and memory (MB), by length", "cost"),
+    ("Memory (MB) by width", "width"),
     (
         (
             "Areas under deletion curves: positive, the smaller the better; negative, the larger"
@@ -209,6 +221,38 @@ SHOWN = (
         "pairs",
     ),
 )
+MAIN_COLUMNS = {
+    "families": (
+        "weights",
+        "model",
+        "precision",
+        "relative error",
+        "largest error",
+        "completeness",
+        "largest a_ij of a later token",
+    ),
+    "T and J": (
+        "model",
+        "weights",
+        "directions",
+        "‖T−J‖/‖J‖",
+        "cosine of T and J",
+        "‖TX+B−Y‖/‖Y‖",
+        "‖JX+B−Y‖/‖Y‖",
+    ),
+    "cost": (
+        "tokens",
+        "forward ms",
+        "freeze / forward",
+        "row / forward",
+        "column / forward",
+        "graph MB",
+        "row MB",
+        "whole MB",
+    ),
+    "areas": ("method", "positive", "negative", "positive, accuracy", "negative, accuracy"),
+    "pairs": ("method", "against", "order", "gain", "low", "high", "inputs won"),
+}
 paper = Paper(
     "tensorlens",
     "TensorLens: the whole transformer as one input-dependent linear operator (arXiv 2601.17958)",
@@ -225,4 +269,5 @@ paper = Paper(
         ),
         "the comparison on pictures and of more methods is in the paper `explainability`",
     ),
+    columns=MAIN_COLUMNS,
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...display import numbered
 from ..claims import Claim, Tables, judged
 from ..fits import power_law_exponent
 from .comparison import IN_OUT, NORM
@@ -56,8 +57,9 @@ def _exact(group: str, rows: Rows, precision: str) -> Claim:
     models = ", ".join(dict.fromkeys(row["model"] for row in rows))
     what = "largest |T·X + B − F(X)|" if precision == "float64" else "‖T·X + B − F(X)‖ / ‖F(X)‖"
     note = (
-        f"{what} of {len(rows)} runs ({models}), over the tokens that are no padding, F(X) from a"
-        f" run of its own{relative}; interval: least and largest; reproduced if all are below"
+        f"{what} of {numbered(len(rows), 'run')} ({models}), over the tokens that are no"
+        f" padding, F(X) from a run of its own{relative}; interval: least and largest;"
+        " reproduced if all are below"
         f" {limit:g}"
     )
     return judged(
@@ -140,8 +142,9 @@ def _apart(label: str, rows: Rows) -> Claim:
         else "the whole tensor"
     )
     note = (
-        f"‖T − J‖ / ‖J‖ over {which}, mean of {len(rows)} inputs of {models}; ‖T − J‖ / ‖T‖ is"
-        f" {mean['‖T−J‖/‖T‖']:.2f}, the cosine {mean['cosine of T and J']:.2f}; interval: least and"
+        f"‖T − J‖ / ‖J‖ over {which}, mean of {numbered(len(rows), 'input')} of {models};"
+        f" ‖T − J‖ / ‖T‖ is {mean['‖T−J‖/‖T‖']:.2f}, the cosine"
+        f" {mean['cosine of T and J']:.2f}; interval: least and"
         f" largest; reproduced if the least is above {CLEARLY}"
     )
     values = [row["‖T−J‖/‖J‖"] for row in rows]
@@ -149,7 +152,7 @@ def _apart(label: str, rows: Rows) -> Claim:
 
 
 def _above(claim: str, published: str, values: Sequence[float], limit: float, note: str) -> Claim:
-    """The mean is shown; the verdict rests on the least."""
+    """A claim whose mean is shown and whose verdict rests on the least value."""
     low, high = min(values), max(values)
     verdict = judged(claim, published, low, None, note, at_least=limit).verdict
     return Claim(claim, published, float(np.mean(values)), (low, high), verdict, note)
@@ -161,7 +164,8 @@ def _cost(rows: Rows, widths: Rows) -> list[Claim]:
     span = f"{min(r['tokens'] for r in rows)} to {last['tokens']} tokens of {last['model']}"
     note = (
         f"time of one row of T (Tᵀu) over that of a forward pass, at {span}, in turns, median of"
-        f" rounds; the largest is shown; freezing takes {min(freezing):.1f} to {max(freezing):.1f}"
+        f" rounds; measured is the largest; freezing takes {min(freezing):.1f} to"
+        f" {max(freezing):.1f}"
         " passes, once per input; interval: least and largest; reproduced if a row takes at most 2"
         " passes"
     )
@@ -200,8 +204,8 @@ def _cost(rows: Rows, widths: Rows) -> list[Claim]:
         f"memory of one row grows as n^{by_tokens:.2f} in tokens ({span}) and as d^{by_width:.2f}"
         f" in channels ({min(r['channels'] for r in widths)} to"
         f" {max(r['channels'] for r in widths)} of a random BERT), the frozen graph as"
-        f" n^{grows[0]:.2f} and d^{grows[1]:.2f}, the whole tensor as n² d²; the largest exponent"
-        " is shown, interval: least and largest of the four; reproduced if all are below 2"
+        f" n^{grows[0]:.2f} and d^{grows[1]:.2f}, the whole tensor as n² d²; measured is the"
+        " largest exponent, interval: least and largest of the four; reproduced if all are below 2"
     )
     found = (by_tokens, by_width, *grows)
     growth = judged(
@@ -237,7 +241,8 @@ def _deletion(pairs: Rows, areas: Rows) -> list[Claim]:
             note = (
                 f"area under the probability of the class, {first} relevant tokens first,"
                 f" {area[method][order]:.4f} beside {area[other][order]:.4f} (random"
-                f" {area['random'][order]:.4f}); shown is by how much it is {sense}, mean of"
+                f" {area['random'][order]:.4f}); measured is by how much it is {sense}, mean"
+                " of"
                 f" {area[method]['inputs']} inputs and its 95 % interval (paired bootstrap);"
                 " reproduced if that is above 0"
             )

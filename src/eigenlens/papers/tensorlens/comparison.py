@@ -1,6 +1,6 @@
 """The operator's maps beside other methods by deletion.
 
-Sentiment of reviews, read from a frozen encoder by a linear probe.
+The task is the sentiment of reviews, read from a frozen encoder by a linear probe.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from ..inputs import make_batches
 def length_row(name: str, text: str, length: int, seconds: float, seed: int) -> dict[str, Any]:
     """One input of a catalogue model in float32.
 
-    Times over that of a forward pass, taken in turns, and peaks of memory.
+    Times are relative to a forward pass and taken in turns; peaks of memory stand beside them.
     """
     model = load(name)
     backbone: Any = model.backbone

@@ -19,7 +19,7 @@ from ..inputs import make_batches
 from .small import SPREAD, small_batch, small_model
 
 STEP = 1e-5
-"""Of the central difference for J·X, in float64: its own error is near 1e-9."""
+"""Step of the central difference for J·X, in float64: its own error is near 1e-9."""
 
 
 class Derivative:
@@ -93,7 +93,7 @@ def compare_operator(op: Operator, true: Derivative, units: Tensor) -> list[dict
 
 
 def small_rows(family: str, seeds: int, seed: int, started: bool) -> list[dict[str, Any]]:
-    """Exact, over the whole tensor of a small random model; `started` as the library starts it."""
+    """T beside J over the whole tensor of a small random model; `started` as the library does."""
     rows = []
     for s in range(seeds):
         model = small_model(family, seed + s, None if started else SPREAD)
@@ -111,7 +111,7 @@ def small_rows(family: str, seeds: int, seed: int, started: bool) -> list[dict[s
 def catalogue_jacobian(
     name: str, text: str, length: int, inputs: int, probes: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Real weights in float64 on real text, over normal directions."""
+    """T beside J for real weights in float64 on real text, over normal directions."""
     model = load(name)
     model.module.double()
     backbone: Any = model.backbone

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...display import numbered
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ..claims import Tables
@@ -64,14 +65,16 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         )
         for units, target, start in sizes
     }
-    maps = parts.each(makes, progress, "sequence maps")
+    maps = parts.each(makes, progress, f"fitting {numbered(len(makes), 'sequence map')}")
     anchors, heads, functions, sort = parts.each(
         {
             "anchors": partial(ramp_errors, scale.anchors, (1,), scale.places),
             "heads": partial(ramp_errors, (9,), scale.heads, scale.places),
             "functions": partial(function_errors, scale.anchors, scale.places),
             "sort": partial(sort_errors, scale.anchors, scale.held_out, seed),
-        }
+        },
+        progress,
+        "measuring errors of constructed heads",
     )
     return {
         "anchors": anchors,
@@ -104,8 +107,8 @@ def _summary(maps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 SHOWN = (
     ("Largest error of a ramp, one head", "anchors"),
-    ("Largest error of a ramp, 9 anchors a head", "heads"),
-    ("Two layers of attention that sort two numbers", "sort of two"),
+    ("Largest error of a ramp, 9 anchors per head", "heads"),
+    ("Largest error of two layers of attention that sort two numbers", "sort of two"),
     ("Relative error of sequence maps", "map errors"),
 )
 NOTES = (

@@ -117,7 +117,7 @@ def sort_errors(anchors: Sequence[int], number: int, seed: int) -> list[dict[str
 def sequence_map(scale: Scale, target: str, units: int, seed: int) -> dict[str, Any]:
     """A continuous map by way of a network of random ReLU units.
 
-    The network's error, and that of attention built from it.
+    Returns the network's error, and that of attention built from it.
     """
     f = TARGETS[target]
     x, fresh = (

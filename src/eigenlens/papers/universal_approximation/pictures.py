@@ -36,7 +36,7 @@ def charts(tables: Tables) -> dict[str, Any]:
             "x",
             "error",
             "attention",
-            title="One head",
+            title="Largest error of a ramp, one head",
             axis_titles=("anchors p − 1", "largest error"),
             log=log,
         ),
