@@ -1,4 +1,4 @@
-"""Files that are complete or absent: written beside, synced, then renamed."""
+"""Write files that are complete or absent: to a temporary file, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..errors import EigenlensError
 
 
 def made_folder(folder: str | Path) -> Path:
-    """The folder, made if it is not there."""
+    """Make a folder if it is not there, and return it."""
     folder = Path(folder)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, in the order in which they were written."""
+    """Return the tensors of a file, in the order in which they were written."""
     try:
         tensors = load_file(path)
         with safe_open(path, "pt") as file:
@@ -105,7 +105,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def seal(record: Mapping[str, Any]) -> str:
-    """A digest of a record, as JSON gives it back."""
+    """Return a digest of a record in the form that JSON gives back."""
     plain = json.loads(json.dumps(record))
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
@@ -117,7 +117,7 @@ def sha256(path: Path) -> str:
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """A full disk or a folder that cannot be written to, in one sentence."""
+    """Turn a full disk or a folder that cannot be written into an error of one sentence."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -144,9 +144,9 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; a second one is refused.
+    """Lock a folder for this process; a second process is refused.
 
-    The lock ends with the process, however it ends.
+    The lock ends with the process, however that ends.
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -154,7 +154,10 @@ def locked(folder: Path) -> Iterator[None]:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise EigenlensError(f"another process is at work in {folder}") from error
+                raise EigenlensError(
+                    f"another process is working in {folder}; wait for it to end, or name another"
+                    " folder"
+                ) from error
         yield
     finally:
         os.close(handle)
