@@ -217,7 +217,7 @@ def test_roles_are_counted_by_the_thresholds():
     assert "31 %" in message[Head("self", 0, 0)][0] and len(message[Head("self", 1, 0)]) == 3
     assert (
         roles_sentence(found)
-        == "Of 3 heads, by the thresholds of their diagnostics: 2 sink, 2 previous token, 1"
+        == "Roles of 3 heads, by the thresholds of the diagnostics: 2 sink, 2 previous token, 1"
         " induction, 0 duplicate token."
     )
     assert roles_sentence(Findings([])) == "" and roles(Findings([])) == {}

@@ -170,7 +170,7 @@ def test_passes_that_are_merged_or_kept_are_one_pass():
         whole.sums["encoder/histogram"].sum(1).tolist() == [9 * 12 * 8, 9 * 12 * 8]
         and BINS[2] == 128
     )
-    assert "normalised over queries first" in one.sentence and one.plot() is not None
+    assert "Normalised over queries first" in one.sentence and one.plot() is not None
 
 
 def test_the_sentence_compares_the_same_heads_and_inputs():
@@ -183,7 +183,7 @@ def test_the_sentence_compares_the_same_heads_and_inputs():
     # (inputs, heads, numbers)
     rows = np.array([[by_loops(scores[0][b, h].numpy(), tau) for h in range(2)] for b in (0, 3)])
     assert (
-        f"it would be {100 * rows[..., 3].mean():.1f} % instead of"
+        f"the share would be {100 * rows[..., 3].mean():.1f} % instead of"
         f" {100 * rows[..., 0].mean():.1f} % in the 2 heads where no" in finding.sentence
     )
     everything = np.mean(list(finding.values("below").values()))

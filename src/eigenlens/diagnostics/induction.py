@@ -167,7 +167,9 @@ class Induction(Diagnostic):
             return f"{message}; no head looks mostly at the previous token."
         look = "looks" if len(others) == 1 else "look"
         listed = _listed(others, previous, labels)
-        return f"{message}; {len(others)} {look} at the previous token ({listed})."
+        return (
+            f"{message}; {numbered(len(others), 'head')} {look} at the previous token ({listed})."
+        )
 
     def above(self, finding: Finding, name: str) -> list[Head]:
         """Return the heads that reach the threshold of a score, the largest score first."""

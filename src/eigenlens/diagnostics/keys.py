@@ -167,8 +167,8 @@ class Keys(Diagnostic):
         if len(below) == 1:
             return f"In the only head, {where}, {percent(mean, 1)} of the keys get {less}{beside}."
         return (
-            f"On average over heads, {percent(mean, 1)} of the keys get {less}{beside}; the share"
-            f" is largest in {where} ({percent(below[most])})."
+            f"On average over heads, {percent(mean, 1)} of the keys get {less}; the share is"
+            f" largest in {where} ({percent(below[most])}){beside}."
         )
 
     def _beside(self, finding: Finding) -> str:
@@ -185,7 +185,7 @@ class Keys(Diagnostic):
             else f" in the {len(balanced)} heads where no mask is causal"
         )
         return (
-            "; normalised over queries first, it would be"
+            ". Normalised over queries first, the share would be"
             f" {percent(sum(balanced.values()) / len(balanced), 1)} instead of"
             f" {percent(sum(same) / len(same), 1)}{heads}, on the inputs where both were measured"
         )

@@ -146,15 +146,17 @@ class QueryKey(Constants):
                 f" {'' if above else 'not '}positive"
             )
         if ends := _extremes(finding):
-            (most, least), spread = ends.values(), "standard deviations of the eigenvalues"
+            (most, least), spread = ends.values(), "standard deviations"
             if most == least:
-                message += f"; in {labels(most)} its size is {of[most]:.3g} {spread}"
+                message += (
+                    f"; in {labels(most)} its size is {of[most]:.3g} {spread} of the eigenvalues"
+                )
             else:
                 message += (
-                    f"; relative to their spread its size is largest in {labels(most)}, with"
-                    f" {of[most]:.3g} {spread}, and "
+                    "; relative to the spread of the eigenvalues, its size is largest in"
+                    f" {labels(most)} ({of[most]:.3g} {spread}) and "
                 )
-                message += f"smallest in {labels(least)}, with {of[least]:.2g}"
+                message += f"smallest in {labels(least)} ({of[least]:.2g})"
         turned = any(bool(x.any()) for _, x in self.of("rotary"))
         where = " (measured on the weights before rotary positions are applied)" if turned else ""
         return f"{message}{where}."

@@ -87,4 +87,4 @@ def roles_sentence(found: Mapping[str, Finding]) -> str:
         return ""
     most = max(len(found[role.diagnostic].by_location()) for role in asked)
     message = ", ".join(f"{len(role.heads(found))} {role.name}" for role in asked)
-    return f"Of {numbered(most, 'head')}, by the thresholds of their diagnostics: {message}."
+    return f"Roles of {numbered(most, 'head')}, by the thresholds of the diagnostics: {message}."

@@ -125,12 +125,11 @@ class Sinks(TokenCounts, Diagnostic):
         heads = sum(value >= 0.5 for value in rates.values())
         strongest = max(strengths, key=lambda at: strengths[at])
         return (
-            f"In {numbered(heads, 'head') if heads else 'no head'} of {len(rates)} the first token"
-            f" gets more than {percent(self.settings.epsilon)} of the attention in at least half"
-            " of the inputs. Over all heads and inputs, the first token is such a sink in"
-            f" {percent(rate)} of cases, and at least one token is in {percent(anywhere)}. The"
-            f" first token gets most attention in {finding.labels(strongest)}"
-            f" ({percent(strengths[strongest])})."
+            f"In {heads or 'none'} of {numbered(len(rates), 'head')} the first token gets more than"
+            f" {percent(self.settings.epsilon)} of the attention in at least half of the inputs."
+            f" Over all heads and inputs, {percent(rate)} have such a sink at the first token and"
+            f" {percent(anywhere)} at any token. The first token gets most attention in"
+            f" {finding.labels(strongest)} ({percent(strengths[strongest])})."
         )
 
 

@@ -100,9 +100,9 @@ def test_compare_says_what_changed(run, place, llama, data, made):
         row["change"] == 0 and row["settings"] is None for row in same.changes()
     )
     strict = study(llama, data, **SMALL, only=["sinks"], thresholds={"sinks": {"epsilon": 0.9}})
-    assert "but with epsilon 0.3 and 0.9" in compare(alone[0], strict).sentence or not any(
-        row["left"] for row in same.changes() if row["number"] == "rate"
-    )
+    assert "measured with different settings: epsilon 0.3 and 0.9" in compare(
+        alone[0], strict
+    ).sentence or not any(row["left"] for row in same.changes() if row["number"] == "rate")
     assert compare(alone[0], strict).changes()[0]["settings"] == "epsilon 0.3 and 0.9"
     with pytest.raises(EigenlensError, match="nothing in common"):
         compare(strict, study(llama, data, **SMALL, only=["keys"]))
