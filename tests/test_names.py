@@ -144,14 +144,14 @@ def test_a_wrong_name_is_told_the_right_ones(made, name, monkeypatch):
 
 def test_a_spectrum_that_is_not_there_says_which_there_are(made):
     with pytest.raises(
-        EigenlensError, match=r"^0 spectra have .*stack model.*; stack is one of encoder$"
+        EigenlensError, match=r"^0 spectra have .*stack model.*; stack may be encoder$"
     ):
         made.spectra.one(
             analysis="rows", level="head", centring="centred", stack="model", layer=0, head=0
         )
     with pytest.raises(
         EigenlensError,
-        match=r"^4 spectra have .*where one was asked for; head is one of 0, 1, 2, 3$",
+        match=r"^4 spectra have .*but one was asked for; head may be 0, 1, 2, 3$",
     ):
         made.spectra.one(analysis="rows", level="head", centring="centred", layer=0)
 

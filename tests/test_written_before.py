@@ -65,5 +65,5 @@ def test_a_format_that_is_not_read_is_refused_with_the_version_that_wrote_it(
     with pytest.raises(el.EigenlensError, match=r"has format 0, written by eigenlens 0\.0\.7, and"):
         result.open(tmp_path)
     (tmp_path / f"{kind}.json").write_text(json.dumps({"format": 0}))
-    with pytest.raises(el.EigenlensError, match="written by a version that does not say which"):
+    with pytest.raises(el.EigenlensError, match="written by an unknown version"):
         result.open(tmp_path)

@@ -2,19 +2,19 @@
 
 
 class EigenlensError(Exception):
-    """Bad input or a state the user can mend.
+    """Bad input, or a state that the user can repair.
 
     The command line prints the message and ends with exit code 2.
     """
 
 
 class EigenlensWarning(UserWarning):
-    """What a user should know and the work can go on with.
+    """Something a user should know, although the work goes on.
 
     The command line prints it as one line on standard error.
     """
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, cut to fit a sentence; its kind where it says nothing."""
+    """Return a library's error message, cut to fit a sentence, or its type if it is empty."""
     return (str(error).strip() or type(error).__name__).split("\n")[0][:300]

@@ -1,4 +1,7 @@
-"""Libraries that only some uses need and an extra installs: asked for before the work begins."""
+"""Libraries that only some features need: checked before the work begins.
+
+An extra of the package installs them.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ EXTRAS: dict[str, dict[str, str]] = {
     "vision": {"PIL": "Pillow", "sklearn": "scikit-learn"},
     "dask": {"dask": "dask", "distributed": "distributed"},
 }
-"""By extra: what its libraries are imported as, and what they are called."""
+"""For each extra, the import names of its libraries and their usual names."""
 
 
 def needs(*libraries: str, what: str) -> None:
-    """Refuse work whose libraries are not all installed.
+    """Refuse work if a library it needs is not installed.
 
-    `libraries` are the names they are imported as; `what` begins the sentence.
+    `libraries` are import names; `what` is the subject of the error's sentence.
     """
     missing = [name for name in dict.fromkeys(libraries) if not _here(name)]
     if not missing:

@@ -1,4 +1,4 @@
-"""Values from a file, a command line or a caller against the types that are asked for."""
+"""Check values from a file, a command line or a caller against the types that are expected."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from .errors import EigenlensError
 
 
 def check_fields(made: Any) -> None:
-    """Refuse a dataclass of which a field is of another type than it says."""
+    """Refuse a dataclass that has a field of the wrong type."""
     check_values(type(made), {field.name: getattr(made, field.name) for field in fields(made)})
 
 
 def check_values(kind: type, values: Mapping[str, Any]) -> None:
-    """Refuse wrong values of a dataclass before it is made, so that its own checks trust types."""
+    """Refuse wrong values before a dataclass is made, so that its own checks can trust types."""
     hints = get_type_hints(kind)
     for name, value in values.items():
         if not fits_type(value, hints[name]):
-            raise EigenlensError(f"{name} is {describe_type(hints[name])}, not {value!r}")
+            raise EigenlensError(f"{name} must be {describe_type(hints[name])}, not {value!r}")
 
 
 def fits_type(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type; a whole number is a number, too, and true is neither.
+    """Return whether a value fits a type; an integer is also a number, True is neither.
 
     >>> fits_type(3, int | None), fits_type(True, int), fits_type(1, float)
     (True, False, True)
@@ -64,7 +64,7 @@ WORDS = {
 
 
 def describe_type(hint: Any) -> str:
-    """A type in words.
+    """Describe a type in words.
 
     >>> describe_type(int | None)
     'a whole number'
@@ -78,6 +78,8 @@ def describe_type(hint: Any) -> str:
         return " or ".join(repr(one) for one in inner)
     if origin in (tuple, list, Sequence):
         return "a list" + (
-            f" of {describe_type(inner[0])} each" if inner and inner[0] is not Any else ""
+            f" in which each entry is {describe_type(inner[0])}"
+            if inner and inner[0] is not Any
+            else ""
         )
     return WORDS.get(origin, str(origin))

@@ -1,4 +1,4 @@
-"""Names as a user gives them: one or several, and the error for a wrong one."""
+"""Names that a user gives: one or several, and the error for an unknown one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIGITS = re.compile(r"\d")
 
 
 def split_names(given: str | Iterable[str]) -> list[str]:
-    """Names as a list, or as one text with commas.
+    """Return names as a list, from a list or from one text with commas.
 
     >>> split_names("rows, moments"), split_names("sinks"), split_names(("rows",))
     (['rows', 'moments'], ['sinks'], ['rows'])
@@ -27,7 +27,7 @@ def split_names(given: str | Iterable[str]) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint at the known name that is most like this one; nothing where none is.
+    """Suggest the known name that is most similar; empty if none is similar.
 
     >>> did_you_mean("minillm", ["minilm", "smollm2"])
     ' (did you mean minilm?)'
@@ -44,14 +44,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def unknown_name(
     what: str, name: object, known: Iterable[str], guess: bool = True
 ) -> EigenlensError:
-    """The error for a name that is none of the known ones; `guess` names the likeliest one."""
+    """Return the error for an unknown name; with `guess` it suggests the most similar one."""
     listed = [str(one) for one in known]
     hint = did_you_mean(str(name), listed) if guess else ""
     return EigenlensError(f"no {what} {name!r}{hint}; there are {', '.join(listed) or 'none'}")
 
 
 class Named(dict[str, V]):
-    """A dictionary that says, of a name it does not have, which names it has; `what` they are."""
+    """A dictionary whose error for an unknown name lists the known ones; `what` they are."""
 
     def __init__(self, what: str, content: Mapping[str, V]) -> None:
         super().__init__(content)

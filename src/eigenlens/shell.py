@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def command(*parts: str | Path) -> str:
-    """`eigenlens` with these arguments, quoted for a shell; a path is never taken for an option.
+    """Return an `eigenlens` command, quoted for a shell; a path never looks like an option.
 
     >>> command("show", Path("my study"))
     "eigenlens show 'my study'"
@@ -20,7 +20,7 @@ def command(*parts: str | Path) -> str:
 
 
 def option(name: str, value: object = True) -> str:
-    """An option as a Python call takes it, and as a command does; `None` names it without a value.
+    """Write an option as in a Python call and as in a command; `None` leaves out its value.
 
     >>> option("overwrite"), option("max_length", None)
     ('overwrite=True (--overwrite)', 'max_length (--max-length)')
@@ -41,7 +41,7 @@ STORED_AS = {
     "batch_size": "batch",
     "shard_size": "shard",
 }
-"""Options that files keep under another name."""
+"""Options that files store under another name."""
 _STORED_OPTIONS = {
     **{stored: name for name, stored in STORED_AS.items()},
     **dict.fromkeys(["held_out", "seed", "of", "only", "before_rope", "rank", "float64"]),
@@ -50,7 +50,7 @@ _STORED_OPTIONS = {
 
 
 def stored_option(key: str) -> str:
-    """What a file keeps under a key, as a user gives it: an option, or a fact such as the model.
+    """Name a stored key the way a user gives it: as an option, or a fact such as the model.
 
     >>> stored_option("pad"), stored_option("seed"), stored_option("weights")
     ('padding (--padding)', 'seed (--seed)', 'weights')

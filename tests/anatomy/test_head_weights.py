@@ -163,7 +163,9 @@ def test_biases_are_zero_where_there_are_none():
 
 
 def test_a_module_without_projections_is_named():
-    with pytest.raises(EigenlensError, match="ReLU has none of the projections query, q_proj"):
+    with pytest.raises(
+        EigenlensError, match="ReLU cannot be read: it has none of the projections query, q_proj"
+    ):
         read_head_weights(nn.ReLU(), 2, 2)
 
 
@@ -250,7 +252,7 @@ def test_a_number_of_heads_that_does_not_fit_is_told():
     with pytest.raises(EigenlensError, match="do not fit 4 query and 4 key-value heads"):
         read_head_weights(module, 4, 4)
     with pytest.raises(
-        EigenlensError, match="has 48 rows, which are not those of 3 query and 2 key-value heads"
+        EigenlensError, match="has 48 rows, which does not fit 3 query and 2 key-value heads"
     ):
         read_head_weights(module, 3, 2)
     assert read_head_weights(module, 4, 1).key.shape == (1, 32, 8)

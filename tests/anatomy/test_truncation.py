@@ -198,7 +198,7 @@ def test_minilm_is_cut_as_numpy_would():
 
 def test_what_cannot_be_cut_is_said():
     with (
-        pytest.raises(EigenlensError, match="norm behind its projections"),
+        pytest.raises(EigenlensError, match="norm after its projections"),
         truncated(lively("qwen3", torch.float32), 2),
     ):
         pass

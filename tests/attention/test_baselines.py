@@ -67,7 +67,7 @@ def test_a_mean_row_is_its_softmax_and_a_mean_map_its_softmax_under_the_mask():
     for i in (0, 7, 29):
         wanted = torch.einsum("hj,bhje->bhe", mean[:, i, : i + 1].softmax(1), v[:, :, : i + 1])
         torch.testing.assert_close(found[:, :, i], wanted, atol=1e-5, rtol=1e-5)
-    with pytest.raises(EigenlensError, match="the mean is of 30 keys"):
+    with pytest.raises(EigenlensError, match="the mean was made for 30 keys"):
         MeanOnly(mean)(*inputs(20))
 
 
@@ -121,10 +121,10 @@ def test_an_input_shorter_than_linformers_length_is_one_that_is_padded():
     whole = mechanism(q, k, v, keys=torch.arange(N).expand(B, N) < 20)
     short = mechanism(q[:, :, :20], k[:, :, :20], v[:, :, :20])
     torch.testing.assert_close(whole[:, :, :20], short, atol=1e-5, rtol=1e-5)
-    with pytest.raises(EigenlensError, match="made for 30 keys, and there are 31"):
+    with pytest.raises(EigenlensError, match="made for at most 30 keys, but there are 31"):
         mechanism(*inputs(31))
     with pytest.raises(
-        EigenlensError, match="linformer has weights of its own and needs the layer's length"
+        EigenlensError, match="linformer has weights of its own and needs length in its shape"
     ):
         make("linformer")
 

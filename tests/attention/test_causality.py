@@ -32,7 +32,7 @@ def test_what_cannot_be_causal_says_so(name):
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(BOTH_WAYS)))
 def test_what_is_always_causal_says_so(name):
     q, k, v, x = inputs(8)
-    with pytest.raises(EigenlensError, match=f"{name} .* cannot look both ways"):
+    with pytest.raises(EigenlensError, match=f"{name} .* must be causal; call it with causal=True"):
         made(name, 8)(q, k, v, x=x)
 
 

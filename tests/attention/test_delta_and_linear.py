@@ -224,14 +224,14 @@ def test_linear_attention_keeps_features_that_elu_rounds_away():
 
 
 def test_what_cannot_be_is_said():
-    with pytest.raises(EigenlensError, match="chunk of a recurrence is at least 1 token, not 0"):
+    with pytest.raises(EigenlensError, match="chunk must be at least 1 token, not 0"):
         make("gated-delta", Shape(1, 4, 4), chunk=0)
     with pytest.raises(
-        EigenlensError, match="chunk of linear attention is at least 1 token, not -2"
+        EigenlensError, match="chunk of linear attention must be at least 1 token, not -2"
     ):
         make("linear", chunk=-2)
     with pytest.raises(
-        EigenlensError, match="delta has weights of its own and needs the layer's width"
+        EigenlensError, match="delta has weights of its own and needs width in its shape"
     ):
         make("delta")
     q, x = torch.randn(1, 1, 4, 4), torch.randn(1, 4, 6)

@@ -136,7 +136,8 @@ def test_settings_and_names_that_do_not_exist_are_named():
 )
 def test_settings_of_another_type_are_refused(name, setting, value):
     with pytest.raises(
-        EigenlensError, match=f"the setting {setting} of {name} is a whole number, not {value!r}"
+        EigenlensError,
+        match=f"the setting {setting} of {name} must be a whole number, not {value!r}",
     ):
         make(name, **{setting: value})
 
@@ -157,7 +158,7 @@ def test_tensors_that_do_not_fit_are_refused():
     q, k, v, x = inputs(8)
     with pytest.raises(EigenlensError, match="four axes"):
         make("softmax")(q[0], k[0], v[0])
-    with pytest.raises(EigenlensError, match="made for 3 heads, and the queries have 4"):
+    with pytest.raises(EigenlensError, match="made for 3 heads, but the queries have 4"):
         made("delta", heads=3)(q, k, v, causal=True, x=x)
     with pytest.raises(EigenlensError, match="made for a stream of width 10, not 9"):
         made("delta")(q, k, v, causal=True, x=x[..., :9])

@@ -62,7 +62,7 @@ def test_it_is_the_formula(p, normalise, causal):
     q, k, v = inputs(9)
     mechanism = make("fastmax", p=p, normalise=normalise, chunk=4)
     if normalise == "tokens" and causal:
-        with pytest.raises(EigenlensError, match="cannot be causal; choose 'token'"):
+        with pytest.raises(EigenlensError, match="cannot be causal; choose normalise='token'"):
             mechanism(q, k, v, causal=True)
         return
     for scale in (None, 0.7):
@@ -230,9 +230,9 @@ def test_the_running_sums_are_those_of_a_loop(T, chunk):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"p": 3}, "p of 1 or 2, not 3"),
-        ({"normalise": "max"}, "no normalisation 'max'"),
-        ({"chunk": 0}, "chunk=0"),
+        ({"p": 3}, "p of fastmax must be 1 or 2, not 3"),
+        ({"normalise": "max"}, "normalise of fastmax must be one of .*, not 'max'"),
+        ({"chunk": 0}, "chunk of fastmax must be at least 1 token, not 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, message):

@@ -183,9 +183,9 @@ def test_a_gate_goes_around_any_mechanism_and_can_what_that_one_can():
 
 def test_what_a_gate_cannot_be_is_said():
     for settings, message in (
-        ({"position": "G6"}, "no position 'G6' of a gate"),
-        ({"per": "row"}, "no per 'row'"),
-        ({"form": "tanh"}, "no form 'tanh'"),
+        ({"position": "G6"}, "position of a gate must be one of .*, not 'G6'"),
+        ({"per": "row"}, "per of a gate must be one of .*, not 'row'"),
+        ({"form": "tanh"}, "form of a gate must be one of .*, not 'tanh'"),
         ({"position": "G5", "per": "head"}, "there are no heads"),
         ({"position": "G5", "shared": True}, "there are no heads"),
     ):
@@ -193,7 +193,7 @@ def test_what_a_gate_cannot_be_is_said():
             GateSettings(**settings)
     with pytest.raises(EigenlensError, match="belongs to the layer"):
         Gated(GateSettings("G5"), SHAPE)
-    with pytest.raises(EigenlensError, match="needs the layer's width"):
+    with pytest.raises(EigenlensError, match="needs width in its shape"):
         Gated(GateSettings(), Shape(H, D))
     q, k, v, x = drawn()
     with pytest.raises(EigenlensError, match="reads the stream"):

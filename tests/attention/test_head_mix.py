@@ -172,13 +172,14 @@ def test_heads_times_the_cost_are_the_costs_of_all_heads():
 
 def test_what_cannot_be_a_mix_is_said():
     q, k, v, _ = drawn()
-    with pytest.raises(EigenlensError, match="this mix is of 3 heads, and the queries have 4"):
+    with pytest.raises(EigenlensError, match="this mix has 3 heads, but the queries have 4"):
         HeadMix([(Softmax(), 3)])(q, k, v)
-    with pytest.raises(EigenlensError, match="at least one head each"):
+    with pytest.raises(EigenlensError, match="each group of a mix needs at least one head"):
         HeadMix([(Softmax(), 4), (Softmax(), 0)])
-    with pytest.raises(EigenlensError, match="at least one head each"):
+    with pytest.raises(EigenlensError, match="each group of a mix needs at least one head"):
         HeadMix([])
     with pytest.raises(
-        EigenlensError, match=r"share no direction .* backwards \(causal\), all-round \(both ways\)"
+        EigenlensError,
+        match=r"some must be causal and others cannot be: backwards \(causal\), all-round \(both ways\)",
     ):
         HeadMix([(Backwards(), 2), (AllRound(), 2)])

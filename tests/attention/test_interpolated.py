@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_refused():
         mechanism(*(x[:, :, :20] for x in inputs()))
     with pytest.raises(EigenlensError, match="causal"):
         mechanism(*inputs(), causal=True)
-    with pytest.raises(EigenlensError, match="no padding"):
+    with pytest.raises(EigenlensError, match="interpolated keys cannot have padding"):
         mechanism(*inputs(), keys=torch.ones(B, N, dtype=torch.bool))
     with pytest.raises(EigenlensError, match="twice"):
         InterpolatedKeys(

@@ -69,7 +69,7 @@ def test_other_masks_of_pairs_are_honoured(name, kind, causal):
 def test_masks_that_cannot_be_honoured_are_refused(name):
     q, k, v, x = inputs(8)
     pairs = torch.ones(1, 1, 8, 8, dtype=torch.bool).triu()
-    with pytest.raises(EigenlensError, match=f"{name} knows causality and padding"):
+    with pytest.raises(EigenlensError, match=f"{name} supports causality and padding"):
         made(name, 8)(q, k, v, causal=name in CAUSAL, pairs=pairs, x=x)
 
 
@@ -78,11 +78,11 @@ def test_masks_that_cannot_be_honoured_are_refused(name):
     [
         (
             {"keys": torch.ones(2, 7, dtype=torch.bool)},
-            r"keys is true or false for each of \(2, 8\)",
+            r"keys must be a boolean mask of shape \(2, 8\)",
         ),
-        ({"keys": torch.ones(2, 8)}, "keys is true or false"),
-        ({"pairs": torch.ones(8, 7, dtype=torch.bool)}, "is no mask or bias"),
-        ({"pairs": torch.ones(1, 1, 8, 8, dtype=torch.long)}, "is no mask or bias"),
+        ({"keys": torch.ones(2, 8)}, "keys must be a boolean mask"),
+        ({"pairs": torch.ones(8, 7, dtype=torch.bool)}, "pairs must be a mask or bias"),
+        ({"pairs": torch.ones(1, 1, 8, 8, dtype=torch.long)}, "pairs must be a mask or bias"),
     ],
 )
 def test_masks_of_another_shape_or_kind_are_refused(terms, said):

@@ -129,7 +129,7 @@ def test_no_other_queries_of_the_rank_are_nearer_under_a_metric():
 
 def test_what_does_not_fit_is_said():
     w_q, w_k = weights()
-    with pytest.raises(EigenlensError, match="not two of"):
+    with pytest.raises(EigenlensError, match="queries and keys must both be"):
         spectrum(w_q, w_k[:, :-1])
     with pytest.raises(EigenlensError, match="at least 0, not -1"):
         truncate(w_q, w_k, -1)

@@ -157,7 +157,7 @@ def test_a_linear_target_needs_no_bent_unit():
 def test_what_cannot_be_built_is_said():
     with pytest.raises(EigenlensError, match="a < b"):
         Ramp(1, 1, 9)
-    with pytest.raises(EigenlensError, match="β is above 0"):
+    with pytest.raises(EigenlensError, match="β must be above 0"):
         Ramp(-1, 1, 9, beta=-1.0)
     with pytest.raises(EigenlensError, match="at least 5"):
         fit_network(torch.zeros(4, 3, 1), torch.zeros(4, 3, 1), 4)

@@ -121,7 +121,7 @@ def test_scores_that_overflow_alone_do_not_beside_the_one():
         ("window", {"window": 0}, "at least 1 token, not 0"),
         ("local", {"window": -2}, "at least 1 token, not -2"),
         ("window", {"sinks": -1}, "0 or more, not -1"),
-        ("sinkhorn", {"iterations": 0}, "at least 1 iteration, not 0"),
+        ("sinkhorn", {"iterations": 0}, "iterations .* at least 1, not 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(name, settings, told):
@@ -132,5 +132,5 @@ def test_settings_that_make_no_sense_are_refused(name, settings, told):
 @pytest.mark.parametrize("name", ["window", "local"])
 def test_queries_of_another_sequence_have_no_place_and_are_refused(name):
     q, k = torch.randn(1, 2, 5, 4), torch.randn(1, 2, 9, 4)
-    with pytest.raises(EigenlensError, match="5 queries of 9 other tokens have none"):
+    with pytest.raises(EigenlensError, match="as many queries as keys, not 5 queries and 9 keys"):
         make(name)(q, k, k)

@@ -188,7 +188,7 @@ def test_what_does_not_exist_is_named(tmp_path):
         run_bench("speed", tmp_path, mechanisms=["hardmax"])
     with pytest.raises(EigenlensError, match="from 2 on, not 1"):
         run_bench("speed", tmp_path, lengths=[1])
-    with pytest.raises(EigenlensError, match=r"is no bench: it holds no bench\.json"):
+    with pytest.raises(EigenlensError, match=r"is not a bench: it has no bench\.json"):
         Bench.open(tmp_path)
     (tmp_path / "bench.json").write_text('{"format": 1}')
     with pytest.raises(EigenlensError, match="is damaged"):

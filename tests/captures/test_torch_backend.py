@@ -177,7 +177,7 @@ def test_an_additive_bias_is_part_of_the_scores():
 def test_attention_that_cannot_be_seen_is_an_error(cls, config):
     model = cls(config).eval()
     with (
-        pytest.raises(AttentionNotSeen, match=f"{cls.__name__} made no attention call"),
+        pytest.raises(AttentionNotSeen, match=f"saw no attention call of {cls.__name__}"),
         capture(model),
     ):
         model(torch.randint(3, 99, (2, 7)))

@@ -232,7 +232,7 @@ def test_a_forward_of_the_modules_own_comes_back():
     [
         (
             lambda: nn.Sequential(nn.Linear(3, 3)),
-            "Sequential are not known (it has no numbered layers)",
+            "Sequential are not known to eigenlens (it has no numbered layers)",
         ),
         (
             lambda: nn.TransformerEncoder(
@@ -260,7 +260,7 @@ def test_a_forward_of_the_modules_own_comes_back():
 def test_a_family_that_is_not_known_is_named(model, missing):
     with pytest.raises(EigenlensError) as error, ablate(model()):
         pass
-    assert missing in str(error.value) and "known are those of BERT" in str(error.value)
+    assert missing in str(error.value) and "it knows those of BERT" in str(error.value)
 
 
 def test_a_variant_that_does_not_exist():
@@ -303,6 +303,9 @@ def louder_bert():
 def test_a_block_that_only_looks_like_a_known_one_is_refused(build_model, block):
     model, given = build_model(), {**inputs("bert"), "use_cache": False}
     before = model(**given)[0]
-    with pytest.raises(EigenlensError, match=f"{block}.*not built as"), ablate(model, mlp=False):
+    with (
+        pytest.raises(EigenlensError, match=f"{block}.*not built the way"),
+        ablate(model, mlp=False),
+    ):
         model(**given)
     assert torch.equal(model(**given)[0], before)

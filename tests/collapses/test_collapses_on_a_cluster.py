@@ -148,7 +148,7 @@ def test_two_processes_do_not_share_a_folder_and_a_run_keeps_its_threads(world, 
     for how in ({"resume": True}, {"overwrite": True}):
         with (
             locked(tmp_path / "run"),
-            pytest.raises(el.EigenlensError, match="another process is at work in"),
+            pytest.raises(el.EigenlensError, match="another process is working in"),
         ):
             el.collapse(*world, tmp_path / "run", **few, **how)
     assert (tmp_path / "run" / "collapse.json").is_file()  # nothing was removed

@@ -70,7 +70,7 @@ def test_the_self_check_also_with_a_cache():
         residual_multiplier=0.5,
     )
     model = tf.GraniteModel(config).eval()
-    with pytest.raises(EigenlensError, match="not built as"), ablate(model):
+    with pytest.raises(EigenlensError, match="not built the way"), ablate(model):
         model(**inputs("llama"))
 
 

@@ -75,7 +75,7 @@ def test_an_unknown_family_is_measured_without_ablations():
     ids = np.random.default_rng(0).integers(0, 50, (6, 12))
     run = el.collapse(Unknown(), ids, max_length=12, max_inputs=6)
     assert list(run.curves) == ["full"] and len(run.curves["full"].curve("residual")) == 4
-    assert "Wrapped with inner" in run.notes[0] and "known are those of BERT" in run.notes[0]
+    assert "Wrapped with inner" in run.notes[0] and "it knows those of BERT" in run.notes[0]
     assert "no ablation was measured" in run.sentence and run.paths == [] and run.bounds == []
     json.dumps(run.record(), allow_nan=False)
 
@@ -85,7 +85,7 @@ def test_an_unknown_family_is_measured_without_ablations():
     [
         (
             lambda: GraniteModel(GraniteConfig(**SIZE, residual_multiplier=0.5)),
-            "not built as eigenlens takes it",
+            "not built the way eigenlens expects",
         ),
         (lambda: BertModel(BertConfig(**SIZE, hidden_act="sigmoid")), "not zero at zero"),
     ],

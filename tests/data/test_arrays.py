@@ -110,7 +110,7 @@ SAID = {
     "(60, 20)": (
         lambda: IDS,
         {"max_length": 12},
-        "the rows of an array (60 × 20) have 20 tokens, and inputs of 12 tokens are needed",
+        "the rows of an array (60 × 20) have 20 tokens, but inputs of 12 tokens are needed",
     ),
     "short": (
         lambda: IDS[:, :1],
@@ -124,44 +124,41 @@ SAID = {
         lambda: np.zeros((9, 700), int),
         {},
         (
-            "the rows of an array (9 × 700) have 700 tokens, over the maximum of BertModel, 512;"
-            " cut them"
+            "the rows of an array (9 × 700) have 700 tokens, more than the 512 that BertModel"
+            " can read; cut them"
         ),
     ),
     "few": (
         lambda: IDS[:2],
         {},
         (
-            "an array (2 × 20) is too short: at length 20 it gives 1 input to fit and 1 to hold out"
-            " from 2 documents, where 2 and 1 are the least; give more token ids"
+            "an array (2 × 20) is too short: with inputs of 20 tokens it gives 1 input to fit and 1"
+            " to hold out from 2 documents, but at least 2 and 1 are needed; give more token ids"
         ),
     ),
     "none": (lambda: IDS[:0], {}, "an array (0 × 20) is empty"),
     "outside": (
         lambda: np.maximum(IDS, 49) + 40,
         {},
-        "an array (60 × 20) holds the token id 89, outside the vocabulary of 50",
+        "an array (60 × 20) has the token id 89, which is outside the vocabulary of 50 tokens",
     ),
     "negative": (
         lambda: IDS - 60,
         {},
-        "an array (60 × 20) holds the token id -60, and token ids are 0 or more",
+        "an array (60 × 20) has the token id -60, but token ids must be 0 or more",
     ),
     "numbers": (
         lambda: IDS / 2,
         {},
         (
-            "an array (60 × 20) holds float64 of shape (60, 20); token ids are integers in one or"
-            " two dimensions"
+            "an array (60 × 20) holds float64 of shape (60, 20); token ids must be integers in"
+            " one or two dimensions"
         ),
     ),
     "ragged": (
         lambda: [[1, 2], [3]],
         {},
-        (
-            "the rows of token ids have different lengths, and an array has rows of one length; cut"
-            " them or fill them up"
-        ),
+        ("the rows of token ids have different lengths; cut or pad them to one length"),
     ),
 }
 
@@ -179,7 +176,7 @@ def test_what_is_wrong_with_an_array_is_said_of_the_array(bert, case):
 def test_a_module_without_a_config_has_no_vocabulary_to_be_outside_of():
     with pytest.raises(EigenlensError) as raised:
         el.study(Plain(), IDS - 60)
-    assert str(raised.value).endswith("and token ids are 0 or more")
+    assert str(raised.value).endswith("but token ids must be 0 or more")
     assert el.study(Plain(), IDS, only="rows").length == 20
 
 

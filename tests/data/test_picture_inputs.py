@@ -79,17 +79,21 @@ def test_pictures_that_nothing_is_fitted_on_need_none_to_hold_out(
 
 
 def test_a_length_that_is_no_square_or_too_large_is_refused(dinov2, tmp_path):
-    with pytest.raises(EigenlensError, match=r"20 tokens are no square of patches.*17 and 26"):
+    with pytest.raises(
+        EigenlensError, match=r"20 tokens do not form a square of patches.*17 and 26"
+    ):
         make(dinov2, "photos", tmp_path / "w", max_length=20, max_inputs=8)
     most = (dinov2.module.config.image_size // dinov2.module.config.patch_size) ** 2 + 1
     over = (math.isqrt(most) + 3) ** 2 + 1
-    with pytest.raises(EigenlensError, match=f"{over} is over the maximum of dinov2-small, {most}"):
+    with pytest.raises(
+        EigenlensError, match=f"{over} tokens is over the maximum of dinov2-small, {most}"
+    ):
         make(dinov2, "photos", tmp_path / "w", max_length=over, max_inputs=8)
 
 
 def test_what_is_no_picture_is_refused(dinov2, tmp_path):
     (tmp_path / "a.png").write_text("not a picture")
-    with pytest.raises(EigenlensError, match=r"a\.png is no picture"):
+    with pytest.raises(EigenlensError, match=r"a\.png cannot be read as a picture"):
         make(dinov2, tmp_path / "a.png", tmp_path / "w", max_inputs=8)
     with pytest.raises(EigenlensError, match=r"no such data.*photos"):
         make(dinov2, "nowhere", tmp_path / "w", max_inputs=8)

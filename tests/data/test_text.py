@@ -151,7 +151,7 @@ def test_a_file_whose_name_has_a_colon_is_that_file(tmp_path):
             ['{"a": "x", "b": "y"}'],
             "",
             (
-                r"line 1: no field 'text', and strings in a, b; name one behind the file, such as"
+                r"line 1: no field 'text', but strings in a, b; name one after the file name, such as"
                 r" .*a\.jsonl:a$"
             ),
         ),
@@ -170,7 +170,7 @@ def test_a_file_whose_name_has_a_colon_is_that_file(tmp_path):
         (
             ['{"text": "x"}', '{"text": null}'],
             "",
-            r"line 2: the field 'text' is no string but 'None'$",
+            r"line 2: the field 'text' is not a string but 'None'$",
         ),
         (['{"text": "x"}', "[" * 100_000], "", r"line 2: this is not JSON"),
         (['{"text": "x"', ""], "", r"line 1: this is not JSON: .*delimiter"),
@@ -239,7 +239,5 @@ def test_data_that_is_not_there_is_named(tmp_path):
         EigenlensError, match=r"no such data: '.*nowhere\.txt'.*python-docs, wikipedia, reviews"
     ):
         documents([tmp_path / "nowhere.txt"])
-    with pytest.raises(
-        EigenlensError, match=r"holds no text files \(\.jsonl, \.md, \.rst, \.txt\)"
-    ):
+    with pytest.raises(EigenlensError, match=r"has no text files \(\.jsonl, \.md, \.rst, \.txt\)"):
         documents([tmp_path])

@@ -63,7 +63,9 @@ def test_a_planted_neuron_is_found():
     )
     assert found["concentration"] > 100
     finding = amplifier.result()
-    assert "L3: channel 11 grows with the square of one direction alone" in finding.sentence
+    assert (
+        "L3: its channel 11 grows with the square of one direction of the input" in finding.sentence
+    )
     assert finding.plot() is not None
 
 
@@ -196,7 +198,10 @@ def test_products_beyond_float32_are_taken_in_double_and_weights_that_are_no_num
     json.dumps(amplifier.result().record(), allow_nan=False)
     with torch.no_grad():
         mlp.up_proj.weight[0, 0] = torch.inf
-    assert "self/1 are too large, or not finite" in Amplifier().begin(studied)
+    assert (
+        "the MLP weights of self/1 are not finite: the weights are too large, or not finite"
+        in Amplifier().begin(studied)
+    )
 
 
 def test_two_orders_of_channels_are_never_mixed():

@@ -124,9 +124,9 @@ def test_a_state_is_the_statistic_to_the_last_bit():
 
 
 def test_settings_are_checked():
-    with pytest.raises(EigenlensError, match="first has no setting 'limt'; it has limit"):
+    with pytest.raises(EigenlensError, match="first has no setting 'limt'; its settings are limit"):
         First(limt=0.3)
-    with pytest.raises(EigenlensError, match="limit is a number, not 'much'"):
+    with pytest.raises(EigenlensError, match="limit must be a number, not 'much'"):
         First(limit="much")
 
 
@@ -164,8 +164,8 @@ def test_what_changed_between_two_models():
     assert row["left"] == pytest.approx(0.3) and row["right"] == pytest.approx(0.2)
     assert row["change"] == pytest.approx(0.3)  # the mean of |−.4| and |.2|
     assert (row["most"], row["most_left"], row["most_right"]) == ("L0H0", 0.5, 0.1)
-    assert "rate of sinks (sinks) from 0.3 to 0.2" in changes_sentence([row], "one", "two")
-    assert "no diagnostic's mean moves" in changes_sentence(changes(one, one), "one", "one")
+    assert "rate of sinks (sinks) goes from 0.3 to 0.2" in changes_sentence([row], "one", "two")
+    assert "no diagnostic's mean changes" in changes_sentence(changes(one, one), "one", "one")
     other = Findings([finding({(0, 0): 0.5})])
     assert changes(one, other)[0]["change"] is None  # other places: only the means can be compared
     assert changes(one, Findings([])) == []
@@ -217,7 +217,7 @@ def test_roles_are_counted_by_the_thresholds():
     assert "31 %" in message[Head("self", 0, 0)][0] and len(message[Head("self", 1, 0)]) == 3
     assert (
         roles_sentence(found)
-        == "Of 3 heads, by the thresholds of their diagnostics: 2 sink, 2 previous token, 1"
+        == "Roles of 3 heads, by the thresholds of the diagnostics: 2 sink, 2 previous token, 1"
         " induction, 0 duplicate token."
     )
     assert roles_sentence(Findings([])) == "" and roles(Findings([])) == {}

@@ -64,7 +64,10 @@ def test_smollm2_has_clear_induction_and_tokens_that_come_once_have_none(models)
     assert prefix[best] > 0.6 and len(diagnostic.above(found, "prefix")) >= 5
     assert f"(L{best.layer}H{best.head} " in found.sentence and "do induction" in found.sentence
     assert max(without.values("prefix").values()) < 3 * uniform_scores(50, 2)["prefix"]
-    assert "a control" in without.sentence and "none of 270 heads" in without.sentence
+    assert (
+        "Control, every token comes only once" in without.sentence
+        and "none of 270 heads" in without.sentence
+    )
     table = found.tables["Heads above a threshold"]
     assert {
         Head(r["stack"], r["layer"], r["head"]) for r in table if "prefix" in r["above"]

@@ -16,12 +16,12 @@ def test_models_that_read_no_tokens_are_told_apart(name):
     model = of_catalogue(name)
     diagnostic = Induction()
     assert diagnostic.batches(model) == ()
-    assert "reads no tokens" in layout_of(model, 50, 2)
+    assert "does not read tokens" in layout_of(model, 50, 2)
 
 
 def test_a_module_without_a_config_is_not_probed():
     model = load(torch.nn.TransformerEncoderLayer(8, 2, batch_first=True))
-    assert "reads no tokens" in layout_of(model, 50, 2)
+    assert "does not read tokens" in layout_of(model, 50, 2)
 
 
 def test_special_ids_and_rows_nobody_trained_are_never_drawn():

@@ -170,7 +170,7 @@ def test_passes_that_are_merged_or_kept_are_one_pass():
         whole.sums["encoder/histogram"].sum(1).tolist() == [9 * 12 * 8, 9 * 12 * 8]
         and BINS[2] == 128
     )
-    assert "normalised over queries first" in one.sentence and one.plot() is not None
+    assert "Normalised over queries first" in one.sentence and one.plot() is not None
 
 
 def test_the_sentence_compares_the_same_heads_and_inputs():
@@ -183,12 +183,12 @@ def test_the_sentence_compares_the_same_heads_and_inputs():
     # (inputs, heads, numbers)
     rows = np.array([[by_loops(scores[0][b, h].numpy(), tau) for h in range(2)] for b in (0, 3)])
     assert (
-        f"it would be {100 * rows[..., 3].mean():.1f} % and not"
+        f"the share would be {100 * rows[..., 3].mean():.1f} % instead of"
         f" {100 * rows[..., 0].mean():.1f} % in the 2 heads where no" in finding.sentence
     )
     everything = np.mean(list(finding.values("below").values()))
     assert finding.sentence.startswith(
-        f"On average over heads {100 * everything:.1f} % of the keys"
+        f"On average over heads, {100 * everything:.1f} % of the keys"
     )
 
 
@@ -211,7 +211,8 @@ def test_whether_a_mask_is_causal_is_asked_of_every_input_alone():
 def test_where_no_key_is_explained_away_none_is_named():
     assert (
         found(call_of(torch.zeros(1, 3, 4, 4))).sentence
-        == "No key gets less than 0.1 of an even share of attention in any of 3 heads."
+        == "No keys get less than 0.1 of the attention that uniform attention would give them in any of"
+        " 3 heads."
     )
     one = torch.zeros(1, 1, 4, 4)
     assert found(call_of(one)).sentence.endswith("in the only head.")
@@ -220,5 +221,5 @@ def test_where_no_key_is_explained_away_none_is_named():
 
 
 def test_a_threshold_out_of_range_is_refused():
-    with pytest.raises(EigenlensError, match="tau = 0"):
+    with pytest.raises(EigenlensError, match=r"tau, the weight .* between 0 and 1, not 0\.0"):
         Keys(tau=0.0)

@@ -212,7 +212,9 @@ def test_a_pass_in_parts_is_the_pass_whole_also_of_other_lengths():
 
 def test_near_is_a_setting():
     assert Localisation(near=1).result().settings == {"near": 1}
-    with pytest.raises(EigenlensError, match="at least 0 and below 2147483648, not -1"):
+    with pytest.raises(
+        EigenlensError, match="near must be a distance from 0 to below 2147483648, not -1"
+    ):
         Localisation(near=-1)
     with pytest.raises(EigenlensError, match="below 2147483648, not 1000"):
         Localisation(near=10**30)
@@ -243,17 +245,14 @@ def test_the_nearest_and_the_farthest_are_told_by_what_they_were_chosen_by():
     relative, distance = finding.values("relative"), finding.values("distance")
     near, far = Head("encoder", 0, 0), Head("decoder", 0, 0)
     assert relative[near] < relative[far] and distance[near] > distance[far]
-    assert (
-        f"the nearest is encoder L0H0, which looks {100 * relative[near]:.0f} % as far"
-        in finding.sentence
-    )
-    assert f"the farthest decoder L0H0, {100 * relative[far]:.0f} %." in finding.sentence
+    assert f"encoder L0H0 looks least far ({100 * relative[near]:.0f} %)" in finding.sentence
+    assert f"decoder L0H0 farthest ({100 * relative[far]:.0f} %)." in finding.sentence
     assert "tokens" not in finding.sentence  # they may be patches
 
 
 def test_one_head_is_named_once():
     message = of_call(torch.zeros(1, 1, 6, 6)).result().sentence
-    assert message == "The only head, L0H0, looks 100 % as far as uniform attention would."
+    assert message == "The only head, L0H0, looks 100 % as far away as uniform attention would."
 
 
 def test_entropy_says_of_how_many_inputs_it_is_in_the_order_of_layers():

@@ -66,7 +66,7 @@ def test_a_query_head_is_taken_with_the_keys_it_shares_and_before_the_rotation()
         assert_dense(finding, ("self", 11, head), W_Q[head * 64 : head * 64 + 64].T, keys)
     assert (
         len(finding.values("mean")) == 270
-        and "before the rotary positions turn them" in finding.sentence
+        and "before rotary positions are applied" in finding.sentence
     )
 
 
@@ -94,7 +94,7 @@ def test_a_norm_behind_the_projections_leaves_no_matrix():
     _, finding = found_in(tf.Qwen3Model(config).eval(), {"input_ids": torch.tensor([[5, 6, 7]])})
     assert (
         not finding.applies
-        and "norm behind its projections (q_norm)" in finding.note
+        and "norm after its projections (q_norm)" in finding.note
         and not finding.sentence
     )
 
@@ -124,7 +124,7 @@ def test_a_family_that_is_not_known_and_streams_of_two_widths_are_told_not_raise
         torch.zeros(8),
     )
     monkeypatch.setattr(StudiedModel, "weights", lambda *_: apart)
-    assert "widths 8 and 6: W_QK is not square" in QueryKey().begin(studied)
+    assert "widths (8 and 6), so W_QK is not square" in QueryKey().begin(studied)
 
 
 def test_heads_without_weights_give_no_nan():
@@ -200,8 +200,8 @@ def test_one_head_is_named_once():
     ).eval()
     qk, finding = found_in(model, {"input_ids": torch.arange(5)[None]})
     assert finding.sentence.startswith(
-        "The eigenvalues of the only head's query-key matrix have a mean "
+        "The mean eigenvalue of the only head's query-key matrix is "
     )
     assert finding.sentence.count("L0H0") == 1 and "of 1 head" not in finding.sentence
-    assert ("not above 0" in finding.sentence) == (finding.value("mean", "encoder", 0, 0) <= 0)
+    assert ("not positive" in finding.sentence) == (finding.value("mean", "encoder", 0, 0) <= 0)
     assert qk.tables(finding, {})

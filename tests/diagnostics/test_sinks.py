@@ -171,8 +171,8 @@ def test_it_is_told_and_drawn():
     scores[:, 1, :, 0] = 1e4
     _, finding = found(call_of(scores, causal=True))
     # H₈/8 = .34 is one, too
-    assert finding.sentence.startswith("In 2 heads of 2 the first token takes more than 30 %")
-    assert "most in L0H1, with 100 %" in finding.sentence
+    assert finding.sentence.startswith("In 2 of 2 heads the first token gets more than 30 %")
+    assert "gets most attention in L0H1 (100 %)" in finding.sentence
     assert "rect" in finding.plot().to_json() and DIAGNOSTICS["sinks"] is Sinks
     tables = Sinks.from_state({}, epsilon=0.3)
     assert tables.result().sentence == ""

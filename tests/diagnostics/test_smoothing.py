@@ -77,9 +77,9 @@ def test_the_numbers_are_those_of_hidden_states_and_eager_attentions(name):
             assert finding.value(number, stack, layer) == pytest.approx(value, rel=1e-4), number
     assert len(finding.values("maps")) == last and Site(stack, 0) not in finding.values("maps")
     assert bool(finding.values("v")) == (name == "minilm")
-    assert ("no bound: it is for blocks known to be post-norm" in finding.sentence) == (
-        name != "minilm"
-    )
+    assert (
+        "no bound: it is computed only for blocks known to be post-norm" in finding.sentence
+    ) == (name != "minilm")
 
 
 def by_hand(model, ids, layer):
@@ -141,7 +141,7 @@ def test_the_bound_is_its_definition_and_is_kept():
     assert {number.number for number in finding.numbers if number.name == "v"} == {3}
     assert (
         set(finding.values("bounded").values()) == {1.0}
-        and "kept in 100 % of cases" in finding.sentence
+        and "holds in 100 % of cases" in finding.sentence
     )
 
 
@@ -174,10 +174,10 @@ def test_only_dear_inputs_have_their_bound_computed():
     assert (
         not none.values("v")
         and none.values("ratio")
-        and none.sentence.endswith("; no bound was computed.")
+        and none.sentence.endswith("; the bound was not computed.")
     )
     (rows,) = none.tables.values()
-    assert {row["bound"] for row in rows} == {"no bound was computed"}
+    assert {row["bound"] for row in rows} == {"the bound was not computed"}
 
 
 def test_a_block_that_leaves_the_bound_is_counted():
@@ -223,7 +223,7 @@ def test_padding_does_not_count_and_has_no_bound():
     for name in ("similarity", "similarity_before", "ratio", "distance", "distance_before", "maps"):
         assert padded.values(name) == pytest.approx(alone.values(name), rel=1e-4), name
     assert alone.values("v") and not padded.values("v") and not padded.values("bounded")
-    assert "no bound: it is for inputs without padding" in padded.sentence
+    assert "no bound: it is computed only for inputs without padding" in padded.sentence
     (rows,) = padded.tables.values()
     assert all("padding" in row["bound"] for row in rows)
 
@@ -245,7 +245,7 @@ def test_stacks_are_apart():
     assert Site("decoder", 0) not in finding.values("maps") and len(finding.values("maps")) == 14
     assert (
         "in decoder" in finding.sentence
-        and "no bound: it is for blocks known to be post-norm" in finding.sentence
+        and "no bound: it is computed only for blocks known to be post-norm" in finding.sentence
     )
     assert finding.plot().to_dict()
 
@@ -264,7 +264,7 @@ def test_a_post_norm_block_that_is_not_known_is_not_called_pre_norm(first):
     (rows,) = finding.tables.values()
     for message in (finding.sentence, *(row["bound"] for row in rows)):
         assert (
-            "no bound: it is for blocks known to be post-norm" in message
+            "no bound: it is computed only for blocks known to be post-norm" in message
             and "pre-norm" not in message
         )
 

@@ -52,8 +52,8 @@ def test_a_planted_spike_is_found_with_its_channel_and_token():
     assert spikes.token_ids() == [0, 8]
     assert finding.tables["Largest over all inputs"][0]["largest"] == 4000
     assert (
-        "channel 7" in finding.sentence
-        and "in 50 % of the inputs at the first token" in finding.sentence
+        "Channel 7 is massive most often" in finding.sentence
+        and "in 50 % of the inputs the largest activation is at the first token" in finding.sentence
     )
 
 
@@ -126,7 +126,7 @@ def test_steps_follow_the_criterion():
         (1, "up", 4, 100),
         (3, "down", 90, 10),
     ]
-    assert steps[0]["criterion"] == "moves by 0.5 of the largest, 100"
+    assert steps[0]["criterion"] == "changes by at least 0.5 of the largest, 100"
 
 
 @pytest.mark.parametrize(
@@ -204,5 +204,5 @@ def test_passes_that_are_merged_or_kept_are_one_pass():
 
 @pytest.mark.parametrize("settings", [{"ratio": 0.5}, {"jump": 0.0}, {"jump": 1.5}, {"size": -1.0}])
 def test_thresholds_out_of_range_are_refused(settings):
-    with pytest.raises(EigenlensError, match=r"massive|jump"):
+    with pytest.raises(EigenlensError, match=r"size must be at least 0 and ratio at least 1|jump"):
         Spikes(**settings)

@@ -148,16 +148,16 @@ def test_some_heads_are_estimated_as_all_of_them():
 def test_other_lengths_and_masks_are_refused():
     stats = statistics(call("causal", batch=8))
     estimator = MatrixConditional.fit(stats, pairs=10)
-    with pytest.raises(EigenlensError, match="fitted on matrices of 9×9 and this call has 8×8"):
+    with pytest.raises(EigenlensError, match="fitted on matrices of 9×9, but this call has 8×8"):
         estimator.estimate(call("causal", length=8))
     for form in ("full", "window", "padded"):
         with pytest.raises(EigenlensError, match="fitted under another mask"):
             estimator.estimate(call(form))
     with pytest.raises(EigenlensError, match="46 pairs cannot be chosen from 45"):
         MatrixConditional.fit(stats, pairs=46)
-    with pytest.raises(EigenlensError, match="a rank of 4 is not in 1 to 3"):
+    with pytest.raises(EigenlensError, match="rank must be from 1 to 3"):
         MatrixConditional.fit(stats, pairs=4, rank=4)
-    with pytest.raises(EigenlensError, match="holds no matrices"):
+    with pytest.raises(EigenlensError, match="has no matrices"):
         MatrixConditional.fit(replace(stats, matrices=None), pairs=4)
 
 

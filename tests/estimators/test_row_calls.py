@@ -96,7 +96,7 @@ def test_shorter_inputs_use_the_keys_they_have_and_longer_ones_are_refused():
         return found
 
     same(estimator.estimate(short).scores, *dense(short, mean[:, :9], conditional))
-    with pytest.raises(EigenlensError, match="fitted on 12 keys and this input has 13"):
+    with pytest.raises(EigenlensError, match="fitted on 12 keys, but this input has 13"):
         estimator.estimate(call("full", length=13))
 
 
@@ -187,7 +187,7 @@ def test_what_cannot_be_is_said():
         RowConditional.fit(stats)
     with pytest.raises(EigenlensError, match="no selection rule"):
         RowConditional.fit(stats, keys=2, rule="best")
-    with pytest.raises(EigenlensError, match="no mean 'best'"):
+    with pytest.raises(EigenlensError, match="mean must be 'pooled' or 'query', not 'best'"):
         RowConditional.fit(stats, keys=2, mean="best")
-    with pytest.raises(EigenlensError, match="holds no rows"):
+    with pytest.raises(EigenlensError, match="has no rows"):
         RowMean.fit(replace(stats, rows=None))

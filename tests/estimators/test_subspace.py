@@ -161,7 +161,7 @@ def test_shorter_inputs_are_served_and_longer_ones_refused():
     torch.testing.assert_close(
         estimator.estimate(short).scores, short.scores(), atol=2e-5, rtol=1e-5
     )
-    with pytest.raises(EigenlensError, match="fitted on 6 keys and this input has 9"):
+    with pytest.raises(EigenlensError, match="fitted on 6 keys, but this input has 9"):
         JointSubspace.fit(statistics_of(short), rank=2).estimate(long)
     assert JointSubspace.fit(statistics_of(short), rank=2, tail=False).estimate(
         long
@@ -176,7 +176,7 @@ def test_costs_are_what_is_multiplied():
 
 @pytest.mark.parametrize("settings", [{"rank": 0}, {"rank": 6}])
 def test_a_rank_outside_the_head_is_refused(settings):
-    with pytest.raises(EigenlensError, match="rank lies between 1 and the head dimension 5"):
+    with pytest.raises(EigenlensError, match="rank must be from 1 to the head dimension 5"):
         JointSubspace.fit(statistics_of(call("full")), **settings)
 
 

@@ -18,13 +18,13 @@ def test_texts_that_cannot_be_encoded(tmp_path):
     model = catalogue("minilm")
     long = "word " * 600
     with pytest.raises(
-        EigenlensError, match="the text has 602 tokens, and minilm takes at most 512"
+        EigenlensError, match="the text has 602 tokens, but minilm takes at most 512"
     ):
         encode(model, long)
     for empty in ("", "  \n", []):
         with pytest.raises(EigenlensError, match="the text is empty"):
             encode(model, empty)
-    with pytest.raises(EigenlensError, match="has no decoder beside an encoder"):
+    with pytest.raises(EigenlensError, match="is not an encoder-decoder"):
         encode(model, "A text.", decoder="more")
     with pytest.raises(EigenlensError, match="is a plain module"):
         encode(load(nn.Linear(2, 2)), "A text.")
@@ -32,11 +32,11 @@ def test_texts_that_cannot_be_encoded(tmp_path):
         encode(load(small_bert()), "A text.")
     vision = load(tf.ViTModel(tf.ViTConfig(**VISION)).eval())
     with pytest.raises(
-        EigenlensError, match=r"takes the path of a picture .*'A text.' is no such file"
+        EigenlensError, match=r"takes the path of a picture .*'A text.' is not such a file"
     ):
         encode(vision, "A text.")
     (tmp_path / "no.png").write_text("not a picture")
-    with pytest.raises(EigenlensError, match="is no picture that can be read"):
+    with pytest.raises(EigenlensError, match="cannot be read as a picture"):
         encode(vision, str(tmp_path / "no.png"))
     empty = encode(model, ["One.", "Two, and a bit more."])
     assert empty["attention_mask"].sum(1).tolist() == [4, 9] and empty["input_ids"].shape == (2, 9)
@@ -44,7 +44,7 @@ def test_texts_that_cannot_be_encoded(tmp_path):
 
 def test_half_characters_are_no_text():
     with pytest.raises(
-        EigenlensError, match=r"the text is no text in UTF-8: character 3 is .*udce9"
+        EigenlensError, match=r"the text is not valid UTF-8: character 3 is .*udce9"
     ):
         encode(catalogue("minilm"), ["One.", "caf\udce9"])
 

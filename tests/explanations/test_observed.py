@@ -214,10 +214,12 @@ def test_a_model_that_drops_at_random_is_refused():
     target = target_of(model, batch, target="output")
     with pytest.raises(
         EigenlensError,
-        match=r"in training mode drops at random .*so it cannot be explained; call model.eval",
+        match=r"in training mode drops activations at random .*so it cannot be explained; call model.eval",
     ):
         observe(model, batch, target)
-    with pytest.raises(EigenlensError, match=r"drops at random .*so it cannot be frozen"):
+    with pytest.raises(
+        EigenlensError, match=r"drops activations at random .*so it cannot be frozen"
+    ):
         freeze(module, batch)
     assert module.training
     without = load(bart(0.0), device=None)  # in training mode, too, but nothing is dropped

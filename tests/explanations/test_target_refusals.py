@@ -60,8 +60,8 @@ WRONG = [
     ("stories15m", {"target": "id:99999"}, "there is no token 99999"),
     ("stories15m", {"target": "1234"}, "give one of them, or an id as id:1234"),
     ("stories15m", {"against": "another text"}, "leave out the other input"),
-    ("stories15m", {"target": "caf\udce9"}, "the target is no text in UTF-8: character 3"),
-    ("minilm", {"against": "caf\udce9"}, "the text to compare with is no text in UTF-8"),
+    ("stories15m", {"target": "caf\udce9"}, "the target is not valid UTF-8: character 3"),
+    ("minilm", {"against": "caf\udce9"}, "the text to compare with is not valid UTF-8"),
 ]
 
 

@@ -59,7 +59,7 @@ def test_a_config_that_asks_for_too_much_is_refused_before_memory_is(folder, key
 def test_sizes_far_beyond_the_files_are_told_with_both_figures(folder):
     change(folder, hidden_size=1 << 16, vocab_size=1 << 20)
     with pytest.raises(
-        EigenlensError, match=r"describes [\d,]+ numbers, and its files hold [\d,]+ bytes"
+        EigenlensError, match=r"describes [\d,]+ numbers, but its files hold [\d,]+ bytes"
     ):
         el.load(folder)
 
@@ -69,7 +69,7 @@ def test_weights_are_read_from_the_folder_alone(folder, place):
     (folder / "model.safetensors").rename(folder.parent / "away.safetensors")
     shutil.copy(folder.parent / "away.safetensors", folder / "other.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": place}}))
-    with pytest.raises(EigenlensError, match="weights are files of that folder"):
+    with pytest.raises(EigenlensError, match="which is not a file of that folder"):
         el.load(folder)
 
 

@@ -62,7 +62,7 @@ def test_a_record_of_another_form_is_refused_with_the_place(path, value, tmp_pat
         node = node[key]
     node[path[-1]] = value
     (folder / "study.json").write_text(json.dumps(study_seal(record)))
-    with pytest.raises(EigenlensError, match=r"is damaged: .*study\.json; make it anew"):
+    with pytest.raises(EigenlensError, match=r"is damaged: .*study\.json; make it again"):
         Study.open(folder)
 
 

@@ -56,7 +56,7 @@ def test_a_file_says_what_its_content_says(tmp_path):
         (changed("training", rate="fast"), r"\[training\] rate is a number, not 'fast'"),
         (
             changed("training", seeds=3),
-            r"\[training\] seeds is a list of a whole number each, not 3",
+            r"\[training\] seeds is a list in which each entry is a whole number, not 3",
         ),
         (changed("training", seeds=[]), r"different numbers from 0 on, not \[\]"),
         (changed("training", seeds=[1, 1]), "different numbers"),

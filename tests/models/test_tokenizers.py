@@ -32,7 +32,9 @@ BARE = {
 def test_text_for_a_folder_without_a_vocabulary_says_which_files_are_missing(family, tmp_path):
     BARE[family]().save_pretrained(tmp_path / "bare")
     (tmp_path / "a.txt").write_text("Some words that are there.\n\n" * 500)
-    message = r"bare has no tokenizer \(.*bare holds none of tokenizer\.json, .*vocab\.txt\)"
+    message = (
+        r"bare has no tokenizer \(.*bare has none of the files tokenizer\.json, .*vocab\.txt\)"
+    )
     with pytest.raises(EigenlensError, match=message):
         study(tmp_path / "bare", tmp_path / "a.txt", max_inputs=8, max_length=8)
     with pytest.raises(EigenlensError, match=message):
@@ -89,6 +91,7 @@ def test_sound_without_a_feature_extractor_says_so(tmp_path):
         WhisperConfig(vocab_size=60, pad_token_id=0, **sizes)
     ).save_pretrained(tmp_path / "w")
     with pytest.raises(
-        EigenlensError, match=r"w has no feature extractor for sound \(no preprocessor_config\.json"
+        EigenlensError,
+        match=r"w has no feature extractor for sound \(its folder has no preprocessor_config\.json",
     ):
         study(tmp_path / "w", tmp_path / "a.wav", max_inputs=4)

@@ -107,7 +107,7 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
     paper = empty_paper("none", lambda *_: {})
     folder = tmp_path / "paper"
     paper(output_dir=folder)
-    with locked(folder), pytest.raises(el.EigenlensError, match="another process is at work in"):
+    with locked(folder), pytest.raises(el.EigenlensError, match="another process is working in"):
         paper(output_dir=folder, resume=True)
     assert paper(output_dir=folder, resume=True).paper == "none"
 

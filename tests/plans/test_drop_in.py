@@ -113,7 +113,7 @@ def test_a_bias_of_positions_is_honoured_or_refused():
         with el.use_attention(model, "softmax"):
             torch.testing.assert_close(model(**given).logits, plain, atol=1e-5, rtol=1e-4)
         with (
-            pytest.raises(el.EigenlensError, match="window knows causality and padding"),
+            pytest.raises(el.EigenlensError, match="window supports causality and padding"),
             el.use_attention(model, "window"),
         ):
             model(**given)

@@ -85,7 +85,7 @@ def test_a_text_of_two_inputs_is_evaluated_on_two_and_one_of_none_is_refused(enc
     (tmp_path / "shorter.txt").write_text("word " * 20)
     assert el.evaluate(bert, tmp_path / "short.txt", plan=plan, max_inputs=3).facts.inputs == 2
     assert el.evaluate(bert, tmp_path / "short.txt", plan=plan).facts.inputs == 2
-    with pytest.raises(el.EigenlensError, match="too short for one input of length 24"):
+    with pytest.raises(el.EigenlensError, match="too short for one input of 24 tokens"):
         el.evaluate(bert, tmp_path / "shorter.txt", plan=plan)
 
 

@@ -207,7 +207,7 @@ def test_a_plan_for_another_model_is_refused(place, quarter):
 def test_an_input_longer_than_the_plan_is_refused(quarter, bert):
     model = el.load(bert).module
     with (
-        pytest.raises(el.EigenlensError, match="24 keys and this input has 40"),
+        pytest.raises(el.EigenlensError, match="24 keys, but this input has 40"),
         torch.no_grad(),
         quarter.applied(model),
     ):

@@ -63,11 +63,11 @@ def test_one_that_is_damaged_is_noticed_and_the_one_before_is_used(tmp_path, kin
     whole = path.read_bytes()
     for damage in damages(path):
         path.write_bytes(damage)
-        with pytest.warns(EigenlensWarning, match="damaged .*going on from the one before"):
+        with pytest.warns(EigenlensWarning, match="damaged .*going on from the older checkpoint"):
             assert found(tmp_path) == number - 1
     path.unlink()
     if kind == "safetensors":
-        with pytest.warns(EigenlensWarning, match="going on from the one before"):
+        with pytest.warns(EigenlensWarning, match="going on from the older checkpoint"):
             assert found(tmp_path) == number - 1
     path.write_bytes(whole)
     assert found(tmp_path) == number
@@ -85,7 +85,7 @@ def test_where_both_are_damaged_the_run_begins_anew(tmp_path):
     saved(tmp_path, 4)
     for path in tmp_path.glob("*.safetensors"):
         path.write_bytes(b"")
-    with pytest.warns(EigenlensWarning, match="beginning anew"):
+    with pytest.warns(EigenlensWarning, match="starting again from the beginning"):
         assert found(tmp_path) == 0
 
 
@@ -98,11 +98,12 @@ def test_the_files_that_a_checkpoint_builds_on_are_looked_at_too(tmp_path):
     for damage in damages(base):
         base.write_bytes(damage)
         with pytest.warns(
-            EigenlensWarning, match="base is not as it was written.*going on from the one before"
+            EigenlensWarning,
+            match="base has changed since it was written.*going on from the older checkpoint",
         ):
             assert found(tmp_path) == 1
     base.unlink()
-    with pytest.warns(EigenlensWarning, match="going on from the one before"):
+    with pytest.warns(EigenlensWarning, match="going on from the older checkpoint"):
         assert found(tmp_path) == 1
 
 

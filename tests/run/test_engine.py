@@ -97,7 +97,7 @@ def test_an_interruption_is_no_failure_of_a_shard():
 
 
 def test_another_answer_to_failure_is_refused():
-    with pytest.raises(EigenlensError, match="stop or end partial, not 'ignore'"):
+    with pytest.raises(EigenlensError, match="'stop' or 'partial', not 'ignore'"):
         Local("ignore")
 
 

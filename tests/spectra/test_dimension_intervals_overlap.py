@@ -100,5 +100,5 @@ def test_captured_variance_is_relative_to_the_best():
 
 
 def test_spaces_of_different_length_are_refused():
-    with pytest.raises(EigenlensError, match="differ in length"):
+    with pytest.raises(EigenlensError, match="have different lengths"):
         overlap_matrix(spaces(orthonormal(8, 2, 0)), spaces(orthonormal(9, 2, 0)), "a", "b")

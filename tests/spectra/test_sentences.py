@@ -90,9 +90,10 @@ def test_spaces_are_compared_with_the_others_only():
     found = overlap(matrix, [Head("x", layer, head) for layer in (0, 1) for head in (0, 1)])
     mean = (0.6 + 0.2 + 0.3 + 0.1 + 0.2 + 0.4) / 6
     assert (
-        found.sentence == f"Two heads share {mean:.2f} of their leading 2 directions on average,"
-        f" {mean / 0.125:.1f} times chance (0.125): 0.50 inside a layer, 0.20 between layers."
-        " The most alike are L0H0 and L0H1 (0.60); L1H0 is the least like the others (0.23)."
+        found.sentence
+        == f"Two heads share {mean:.2f} of their leading 2 directions on average, which"
+        f" is {mean / 0.125:.1f} times chance (0.125): 0.50 inside a layer, 0.20 between layers."
+        " The most alike are L0H0 and L0H1 (0.60); L1H0 is least like the others (0.23)."
     )
 
 
@@ -107,7 +108,7 @@ def test_two_models_are_compared_head_by_head():
 def test_one_space_has_nothing_to_be_compared_with():
     assert (
         overlap([[1.0]], ["x"]).sentence
-        == "There is one of the stacks alone, and nothing to compare it with."
+        == "There is only one of the stacks, so there is nothing to compare."
     )
 
 

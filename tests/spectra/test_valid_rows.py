@@ -198,7 +198,7 @@ def test_show_and_report_say_what_the_figure_is_and_give_the_other(run, studies,
         and "The same over valid rows only" in shown
         and "90%, valid rows" in shown
     )
-    assert f"over valid rows only the median is {middle:g}" in " ".join(shown.split())
+    assert f"over valid rows only, the median is {middle:g}" in " ".join(shown.split())
     page = el.report(studies["causal"].folder, output=tmp_path / "causal.html").read_text()
     assert (
         words in page

@@ -262,7 +262,9 @@ def test_a_model_by_its_own_hidden_states_and_patterns(name):
 def test_what_cannot_be_measured_is_refused():
     with pytest.raises(EigenlensError, match=r"not \(-1, 0\)"):
         DepthMetrics(sinks=(-1, 0))
-    with pytest.raises(EigenlensError, match="not every 0-th"):
+    with pytest.raises(
+        EigenlensError, match=r"every must be at least 1 \(every n-th input is measured\), not 0"
+    ):
         DepthMetrics(every=0)
     (layer,) = a_pass(depth=1)
     layer.outputs[2, 3] = math.nan

@@ -108,11 +108,15 @@ def damage(path, how, at=2 / 3):
 @pytest.mark.parametrize(
     ("stage", "file", "then"),
     [
-        ("fit", "state", "going on from the one before"),
-        ("fit", "mark", "going on from the one before"),
-        ("held", "state", "going on from the one before"),
-        ("held", "fit.safetensors", "beginning anew"),  # both checkpoints need it
-        ("fit", "pilot.safetensors", "beginning anew"),
+        ("fit", "state", "going on from the older checkpoint"),
+        ("fit", "mark", "going on from the older checkpoint"),
+        ("held", "state", "going on from the older checkpoint"),
+        (
+            "held",
+            "fit.safetensors",
+            "starting again from the beginning",
+        ),  # both checkpoints need it
+        ("fit", "pilot.safetensors", "starting again from the beginning"),
     ],
 )
 def test_a_damaged_checkpoint_is_noticed(
@@ -159,7 +163,9 @@ def test_where_all_checkpoints_are_damaged_it_begins_anew(
     shutil.copytree(halves[stage], tmp_path / "s")
     for state in (tmp_path / "s" / "unfinished").glob("checkpoint-*.safetensors"):
         damage(state, how)
-    with pytest.warns(EigenlensWarning, match="a checkpoint is damaged .*beginning anew"):
+    with pytest.warns(
+        EigenlensWarning, match="a checkpoint is damaged .*starting again from the beginning"
+    ):
         make(tmp_path / "s", resume=True)
     assert_identical(undisturbed, tmp_path / "s")
 

@@ -134,7 +134,7 @@ def test_a_folder_at_work_is_locked_for_other_processes(tmp_path):
 
     with StudyFolder(path, overwrite=True).reserved():
         refused = second()
-    assert refused.returncode and f"another process is at work in {path}" in refused.stderr
+    assert refused.returncode and f"another process is working in {path}" in refused.stderr
     assert second().stdout == "in\n"
 
 
@@ -163,7 +163,7 @@ def test_a_study_begins_with_its_request_and_inputs_in_the_folder(ready, tmp_pat
         kept = {path.name for path in folder.unfinished.iterdir()}
         assert kept == {"request.json", *stored["inputs_kept"]}
         with (
-            pytest.raises(EigenlensError, match="another process is at work"),
+            pytest.raises(EigenlensError, match="another process is working"),
             StudyFolder(folder.path, resume=True).reserved(),
         ):
             pass

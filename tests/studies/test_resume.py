@@ -297,7 +297,7 @@ def test_two_processes_never_share_a_folder(place, model, data, undisturbed, tmp
     running.start()
     try:
         assert begun.wait(PATIENCE)
-        with pytest.raises(EigenlensError, match="another process is at work"):
+        with pytest.raises(EigenlensError, match="another process is working"):
             study(model, data, folder, **EXACT, **second)
     finally:
         go_on.set()

@@ -34,8 +34,8 @@ def test_rank_and_cosine_along_depth():
     )
     assert (
         depth.sentence
-        == "The effective rank of the tokens goes from 9.0 to 4.0 over 2 blocks, with its least,"
-        " 2.5, at depth 1; their mean cosine goes from 0.25 to 0.50."
+        == "The effective rank of the tokens goes from 9.0 to 4.0 over 2 blocks; it is lowest"
+        " (2.5) at depth 1. The mean cosine of two tokens goes from 0.25 to 0.50."
     )
     assert Depth(()).sentence == "" and "<svg" not in Depth(())._repr_html_()
 

@@ -1,4 +1,4 @@
-"""What blocks and heads are made of: families, the frozen linear graph, head weights, switches."""
+"""What blocks and heads consist of: families, the frozen linear graph, head weights, switches."""
 
 from .blocks import Block, Branch, Stack, Stage, read_stacks
 from .frozen import FrozenStack, freeze

@@ -3,8 +3,8 @@
     stage:   x ← N_after( x + Σ_branch N_within(f(N_before(x))) · scale )
 
 Most blocks have two stages of one branch each (attention, then MLP); parallel blocks have one stage
-of two branches. Pre-norm families have N_before, post-norm ones N_after, sandwich ones N_within;
-what a family lacks is the identity.
+of two branches. Pre-norm families have N_before, post-norm ones N_after, sandwich ones N_within; a
+norm that a family does not have is the identity.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .switches import Switches
 BlockCall = dict[str, Any]
 """The arguments of a block's forward by name.
 
-What it must hand on besides the stream is put there too.
+A block also puts here what it must pass on besides the stream.
 """
 
 
@@ -31,7 +31,8 @@ What it must hand on besides the stream is put there too.
 class Attend:
     """An attention as linear maps.
 
-    The module that makes the attention call, and its output projection if that is elsewhere.
+    It has the module that makes the attention call, and its output projection if that is another
+    module.
     """
 
     module: nn.Module
@@ -51,7 +52,7 @@ class Mlp:
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """One way beside the skip: `run(u, given)` is its body f, without norms, scale and skip."""
+    """One branch beside the skip: `run(u, given)` is its body f, without norms, scale and skip."""
 
     kind: Literal["attention", "cross", "mlp"]
     run: Callable[[Tensor, BlockCall], Tensor]
@@ -64,7 +65,7 @@ class Branch:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Branches that read the same stream and are added up."""
+    """Branches that read the same stream and are added to it."""
 
     branches: tuple[Branch, ...]
     after: nn.Module | None = None
@@ -74,14 +75,14 @@ class Stage:
         return any(branch.kind == "attention" for branch in self.branches)
 
     def keeps_input(self, switches: Switches) -> bool:
-        """Whether x itself is in the sum: a branch that runs has its skip, or none runs."""
+        """Whether x itself is in the sum: a branch that runs has a skip, or no branch runs."""
         running = [branch for branch in self.branches if switches.runs(branch.kind)]
         return not running or any(branch.skip and switches.skips(branch.kind) for branch in running)
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A block of a model: its module, its stages, and how it hands the stream on."""
+    """A block of a model: its module, its stages, and how it passes the stream on."""
 
     module: nn.Module
     path: str
@@ -93,7 +94,7 @@ class Block:
         object.__setattr__(self, "parameters", inspect.signature(type(self.module).forward))
 
     def bind_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, BlockCall]:
-        """The stream and the other arguments, by name, of a call of the block."""
+        """Return the stream and the other arguments, by name, of a call of the block."""
         bound = self.parameters.bind(self.module, *args, **kwargs)
         values = dict(bound.arguments)
         for parameter in self.parameters.parameters.values():
@@ -103,14 +104,14 @@ class Block:
         return values[names[1]], {name: values[name] for name in names[2:]}
 
     def run(self, x: Tensor, given: BlockCall, switches: Switches = Switches()) -> Any:  # noqa: B008
-        """The block's forward, with some of its parts off."""
+        """Run the block's forward with some of its parts switched off."""
         for stage in self.stages:
             x = run_stage(stage, x, given, switches)
         return self.finish(x, given)
 
 
 def run_stage(stage: Stage, x: Tensor, given: BlockCall, switches: Switches) -> Tensor:
-    """`N_after(x + Σ branches)`, (B, T, C) → (B, T, C)."""
+    """Return `N_after(x + Σ branches)`, (B, T, C) → (B, T, C)."""
     parts = [x] if stage.keeps_input(switches) else []
     for branch in stage.branches:
         if not switches.runs(branch.kind) or (
@@ -134,7 +135,7 @@ def _normed(norm: nn.Module | None, x: Tensor, switches: Switches) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """The blocks of an encoder or a decoder in order, and the norm behind the last one."""
+    """The blocks of an encoder or a decoder in order, and the norm after the last one."""
 
     name: str
     blocks: tuple[Block, ...]
@@ -142,9 +143,9 @@ class Stack:
 
 
 def read_stacks(model: nn.Module) -> tuple[Stack, ...]:
-    """The stacks of a model whose family is known.
+    """Return the stacks of a model whose family is known.
 
-    Raises an error that names the unknown block otherwise.
+    Otherwise raises an error that names the unknown block.
     """
     from .families import final_norm, read
 
@@ -158,7 +159,8 @@ def read_stacks(model: nn.Module) -> tuple[Stack, ...]:
             found.setdefault(stack_of(path, front), []).append(block)
     if not found:
         raise EigenlensError(
-            f"the blocks of {type(model).__name__} are not known ({_unknown(model)}); {KNOWN}"
+            f"the blocks of {type(model).__name__} are not known to eigenlens ({_unknown(model)});"
+            f" {KNOWN}"
         )
     return tuple(
         Stack(name, tuple(blocks), final_norm(model, blocks)) for name, blocks in found.items()
@@ -166,14 +168,14 @@ def read_stacks(model: nn.Module) -> tuple[Stack, ...]:
 
 
 KNOWN = (
-    "known are those of BERT, ALBERT, DistilBERT, GPT-2, ViT, DINOv2, CLIP, Llama, Gemma 2, Phi,"
+    "it knows those of BERT, ALBERT, DistilBERT, GPT-2, ViT, DINOv2, CLIP, Llama, Gemma 2, Phi,"
     " GPT-NeoX, ModernBERT, OPT, BART, Whisper, T5 and families built like them, and of eigenlens's"
-    " own lab. Metrics along depth need no such knowledge"
+    " own lab. Metrics along depth work for every model"
 )
 
 
 def _unknown(model: nn.Module) -> str:
-    """What stands where blocks were looked for: `FunnelLayer with self_attn, ffn`."""
+    """Describe what was found instead of known blocks: `FunnelLayer with self_attn, ffn`."""
     numbered = [
         module for path, module in model.named_modules() if path.rpartition(".")[2].isdigit()
     ]

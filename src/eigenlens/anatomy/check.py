@@ -1,4 +1,4 @@
-"""Whether a block is what it was read as: its parts must give what its own module gives."""
+"""Check that a block was understood: its parts must give what its own module gives."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from torch import Tensor, nn
 from ..errors import EigenlensError, first_line
 from .blocks import Block, BlockCall
 
-UNLIKE = "is not built as eigenlens takes it to be: it cannot be run part by part"
+UNLIKE = "is not built the way eigenlens expects, so it cannot be run part by part"
 
 
 def check_block(block: Block, own: Any, x: Tensor, given: BlockCall, limit: float = 1e-4) -> None:
-    """Raise unless the block as it was read gives what its module gave (`own`) for this input."""
+    """Raise unless the block, run part by part, gives what its module gave (`own`) for an input."""
     with torch.no_grad():
         try:
             found = block.run(x, dict(given))
         except (RuntimeError, TypeError, IndexError, ValueError) as error:
             raise EigenlensError(
-                f"{block.path} ({type(block.module).__name__}) {UNLIKE}, and fails"
+                f"{block.path} ({type(block.module).__name__}) {UNLIKE}: it fails"
                 f" ({first_line(error)})"
             ) from error
         same_output(block, own, found, limit)
 
 
 def same_output(block: Block, own: Any, read_as: Any, limit: float = 1e-4) -> None:
-    """Raise unless what a block gave, run part by part, is what the module itself gave."""
+    """Raise unless the output of a block, run part by part, equals the module's own."""
     own, read_as = first_of(own).detach(), first_of(read_as).detach()
     error = float((read_as - own).norm() / own.norm().clamp_min(1e-30))
     if not error <= limit:
         raise EigenlensError(
-            f"{block.path} ({type(block.module).__name__}) {UNLIKE}, which gives something"
-            f" {error:.1e} off its own output"
+            f"{block.path} ({type(block.module).__name__}) {UNLIKE}: its output would be off by"
+            f" {error:.1e}"
         )
 
 
 def never_drops(model: nn.Module, what: str) -> None:
-    """Raise if the model would drop at random.
+    """Raise if the model would drop activations at random.
 
-    A part in training mode with a dropout, or a rate of one, above 0.
+    That is, if a part in training mode has a dropout, or a dropout rate, above 0.
     """
     for path, part in model.named_modules():
         rates = {name: value for name, value in vars(part).items() if "drop" in name.lower()}
@@ -48,11 +48,12 @@ def never_drops(model: nn.Module, what: str) -> None:
             rates["p"] = part.p
         if part.training and any(isinstance(rate, float) and rate > 0 for rate in rates.values()):
             raise EigenlensError(
-                f"a model in training mode drops at random ({path or type(part).__name__}), so it"
-                f" cannot be {what}; call model.eval() first"
+                "a model in training mode drops activations at random"
+                f" ({path or type(part).__name__}), so it cannot be {what}; call model.eval()"
+                " first"
             )
 
 
 def first_of(result: Any) -> Tensor:
-    """The stream of what a module gives: the tensor, or the first of several."""
+    """Return the stream from a module's output: the tensor, or the first of several."""
     return result if isinstance(result, Tensor) else result[0]

@@ -35,7 +35,7 @@ def gpt2(block: Any, path: str) -> Block | None:
 
 
 def pre_norm(block: Any, path: str) -> Block | None:
-    """ViT, DINOv2, CLIP, Llama, ModernBERT: norm, attention, norm, MLP, under other names each."""
+    """ViT, DINOv2, CLIP, Llama, ModernBERT: norm, attention, norm, MLP, each with other names."""
     for first, attention, second, scales in PRE_NORM:
         if not has_parts(block, first, attention, second, "mlp") or has_parts(
             block, "pre_feedforward_layernorm"
@@ -115,7 +115,7 @@ def sandwich(block: Any, path: str) -> Block | None:
 
 
 def parallel(block: Any, path: str) -> Block | None:
-    """GPT-NeoX (a norm for each branch; its sequential form too) and Phi (one norm for both)."""
+    """GPT-NeoX (one norm per branch, parallel or sequential) and Phi (one norm for both)."""
     name = "attention" if has_parts(block, "attention.query_key_value") else "self_attn"
     if (
         not has_parts(block, name, "mlp", "input_layernorm")

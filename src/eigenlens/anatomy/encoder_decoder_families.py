@@ -1,6 +1,6 @@
 """Blocks of models whose decoder reads an encoder: T5, BART, Marian, Whisper.
 
-OPT is here too: it is built like them.
+OPT is here too, because it is built like them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def t5(block: Any, path: str) -> Block | None:
 def bart(block: Any, path: str) -> Block | None:
     """BART and Marian (post-norm), Whisper (pre-norm), OPT (either).
 
-    The MLP's two maps stand in the block itself.
+    The two maps of the MLP are parts of the block itself.
     """
     if not has_parts(
         block,

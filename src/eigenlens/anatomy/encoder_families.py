@@ -1,4 +1,4 @@
-"""Blocks of encoders with a norm behind each branch: BERT, ALBERT, DistilBERT."""
+"""Blocks of encoders with a norm after each branch: BERT, ALBERT, DistilBERT."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """How the blocks of each family are read: one short function per layout.
 
 A reader looks at a module's parts, not at its class, so that families that are built alike are read
-alike. Whoever uses a block that was read checks it against the module's own output
-(`anatomy/check.py`).
+alike. Code that uses such a block checks it against the module's own output (`anatomy/check.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Reader = Callable[[Any, str], Block | None]
 
 
 def read(module: nn.Module, path: str) -> Block | None:
-    """The block that a module is, or None."""
+    """Return the block that a module is, or None."""
     for reader in READERS:
         block = reader(module, path)
         if block is not None:
@@ -55,7 +54,7 @@ FINAL = (
 
 
 def final_norm(model: nn.Module, blocks: Sequence[Block]) -> nn.Module | None:
-    """The norm behind the last block: beside the list of blocks, or beside its module."""
+    """Return the norm after the last block: beside the list of blocks, or beside its module."""
     parts = blocks[0].path.split(".")
     first = next((i for i, part in enumerate(parts) if part.isdigit()), 0)
     if blocks[0].stages and blocks[0].stages[-1].after is not None:

@@ -1,4 +1,4 @@
-"""The frozen linear graph: a transformer at one input, with all that is not linear held fixed.
+"""The frozen linear graph: a transformer at one input, with everything nonlinear held fixed.
 
 With patterns P, the statistics of norms and the gates of MLPs frozen at their values for an input
 X, every part is affine:
@@ -38,7 +38,7 @@ class FrozenBranch:
 
     @property
     def attention(self) -> FrozenAttention:
-        """The attention of a branch of kind `attention`."""
+        """The attention of a branch of the kind `attention`."""
         return next(part for part in self.parts if isinstance(part, FrozenAttention))
 
     @property
@@ -46,24 +46,24 @@ class FrozenBranch:
         return self.attention.heads if self.kind == "attention" else 1
 
     def linear(self, y: Tensor) -> Tensor:
-        """The linear part on streams (…, B, T, C)."""
+        """Apply the linear part to streams (…, B, T, C)."""
         for part in self.parts:
             y = part.linear(y)
         return y
 
     def adjoint(self, g: Tensor) -> Tensor:
-        """The transpose of the linear part on directions (…, B, T, C)."""
+        """Apply the transpose of the linear part to directions (…, B, T, C)."""
         for part in reversed(self.parts):
             g = part.adjoint(g)
         return g
 
     def around_attention(self) -> tuple[list[FrozenPart], FrozenAttention, list[FrozenPart]]:
-        """The parts before the attention, the attention, and those behind it."""
+        """The parts before the attention, the attention, and the parts after it."""
         place = self.parts.index(self.attention)
         return list(self.parts[:place]), self.attention, list(self.parts[place + 1 :])
 
     def of_heads(self, y: Tensor, heads: Tensor) -> Tensor:
-        """The linear part by one head for each stream: y (S, B, T, C), heads (S,)."""
+        """Apply the linear part of one head per stream: y (S, B, T, C), heads (S,)."""
         for part in self.parts:
             y = part.of_heads(y, heads) if isinstance(part, FrozenAttention) else part.linear(y)
         return y
@@ -71,7 +71,7 @@ class FrozenBranch:
 
 @dataclass(frozen=True, eq=False)
 class FrozenStage:
-    """Branches that are added up, and the norm of their sum."""
+    """Branches that are added, and the norm of their sum."""
 
     branches: tuple[FrozenBranch, ...]
     keeps: bool  # the stream itself is in the sum
@@ -82,14 +82,14 @@ class FrozenStage:
         return any(branch.kind == "attention" for branch in self.branches)
 
     def __call__(self, y: Tensor, bias: bool = True) -> Tensor:
-        """The stage on a stream (…, B, T, C), with or without its biases."""
+        """Apply the stage to a stream (…, B, T, C), with or without its biases."""
         total = y if self.keeps else torch.zeros_like(y)
         for branch in self.branches:
             total = total + branch.linear(y) + (branch.bias if bias else 0)
         return total if self.after is None else self.after(total, bias)
 
     def adjoint(self, g: Tensor) -> Tensor:
-        """The transpose of the stage without its biases, (…, B, T, C)."""
+        """Apply the transpose of the stage without its biases, (…, B, T, C)."""
         g = g if self.after is None else self.after.adjoint(g)
         total = g if self.keeps else torch.zeros_like(g)
         for branch in self.branches:
@@ -124,22 +124,22 @@ class FrozenStack:
         return tuple(branch.heads for branch in self.branches("attention"))
 
     def __call__(self, y: Tensor, bias: bool = True) -> Tensor:
-        """The graph on a stream (…, B, T, C): `T·y + B`, or `T·y` alone."""
+        """Apply the graph to a stream (…, B, T, C): `T·y + B`, or only `T·y`."""
         for stage in self.stages():
             y = stage(y, bias)
         return self.through_final_norm(y, bias)
 
     def through_final_norm(self, y: Tensor, bias: bool = False) -> Tensor:
-        """A stream behind the last block as the last norm hands it on, (…, B, T, C).
+        """Apply the last norm to a stream after the last block, (…, B, T, C).
 
-        The linear part alone unless asked.
+        Only its linear part unless asked otherwise.
         """
         return y if self.final is None else self.final(y, bias)
 
     def adjoint(self, g: Tensor) -> Tensor:
-        """`Tᵀ·g` on directions (…, B, T, C) of the output.
+        """Return `Tᵀ·g` for directions (…, B, T, C) of the output.
 
-        What each asks of every token and channel of the input.
+        It says how much each direction depends on every token and channel of the input.
         """
         g = g if self.final is None else self.final.adjoint(g)
         for stage in reversed(list(self.stages())):
@@ -161,7 +161,7 @@ def freeze(
     ----------
     model : nn.Module
         The model, in float32 or float64 and without dropout; a transformers model without a head
-        gives the stream behind its last norm.
+        gives the stream after its last norm.
     batch : mapping
         What the model is called with, such as `{"input_ids": ids}`, for B inputs of T tokens.
     forward : callable, optional
@@ -249,7 +249,7 @@ def freeze(
 
 
 def _real(out: Any, valid: Tensor | None) -> Tensor:
-    """The tokens of a block's output that are no padding.
+    """Return the tokens of a block's output that are not padding.
 
     A frozen pattern leaves the rows of padding empty.
     """
@@ -260,9 +260,9 @@ def _real(out: Any, valid: Tensor | None) -> Tensor:
 def _freeze_block(
     block: Block, x: Tensor, given: dict[str, Any], calls: Sequence[AttentionCall]
 ) -> tuple[tuple[FrozenStage, ...], Tensor]:
-    """The block's stages frozen along x, and what they give for it.
+    """Freeze the block's stages along x, and return them with their output.
 
-    That is the block's own output, to rounding.
+    That is the block's own output, up to rounding.
     """
     waiting = list(calls)
     stages = []
@@ -287,7 +287,7 @@ def _freeze_block(
 def _freeze_branch(
     branch: Branch, x: Tensor, given: dict[str, Any], waiting: list[AttentionCall]
 ) -> tuple[FrozenBranch, Tensor]:
-    """The branch frozen along x, and what it gives for it."""
+    """Freeze the branch along x, and return it with its output."""
     parts: list[FrozenPart] = []
 
     def add(part: FrozenPart, u: Tensor) -> Tensor:
@@ -325,5 +325,5 @@ def _take(waiting: list[AttentionCall], kind: str) -> AttentionCall:
         if call.kind == kind:
             return waiting.pop(index)
     raise EigenlensError(
-        f"a block made no {kind}-attention call that could be seen, so its pattern cannot be frozen"
+        f"no {kind}-attention call of a block was captured, so its pattern cannot be frozen"
     )

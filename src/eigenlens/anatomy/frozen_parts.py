@@ -21,7 +21,7 @@ from .head_weights import HeadWeights, linear_map
 class FrozenPart(ABC):
     """An affine map `linear(y) + bias` on streams (…, B, T, C).
 
-    Leading axes are streams that go through side by side.
+    Leading axes are streams that are computed side by side.
     """
 
     bias: Tensor | None
@@ -50,7 +50,7 @@ class FrozenNorm(FrozenPart):
 
     @classmethod
     def of(cls, norm: nn.Module, x: Tensor) -> FrozenNorm:
-        """Freeze `norm` at x (B, T, C); its kind is found by what it does to x."""
+        """Freeze `norm` at x (B, T, C); its kind is found from what it does to x."""
         if isinstance(norm, nn.Identity):
             return cls(torch.ones_like(x), False, None)
         gain, sigma, centred, shift = read_norm(norm, x)
@@ -65,11 +65,10 @@ class FrozenNorm(FrozenPart):
 
 
 def read_norm(norm: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, bool, Tensor | None]:
-    """Gain (C,), σ (B, T, 1), whether the mean is taken away, and bias (C,) of a norm at x.
+    """Return gain (C,), σ (B, T, 1), whether the mean is removed, and bias (C,) of a norm at x.
 
-    Found by what `norm` does to x (B, T, C).
-
-    Some families store the gain less 1.
+    They are found from what `norm` does to x (B, T, C), because some families store the gain less
+    1.
     """
     want = norm(x).detach()
     weight, bias = getattr(norm, "weight", None), getattr(norm, "bias", None)
@@ -102,7 +101,7 @@ def read_norm(norm: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, bool, Tensor 
 class FrozenAttention(FrozenPart):
     """`Σ_h P_h y W_V,h W_O,h` with the patterns (B, H, T, S) of one call.
 
-    They read the stream `reads` (B, S, C).
+    The attention reads the stream `reads` (B, S, C).
     """
 
     pattern: Tensor
@@ -152,20 +151,23 @@ class FrozenAttention(FrozenPart):
         return (v @ w.value.transpose(1, 2).reshape(G * E, -1)).view(*lead, B, S, -1)
 
     def mixed(self, y: Tensor) -> Tensor:
-        """What each head takes from the values, `P_h y W_V,h`: (K, B, S, C) → (K, B, H, T, E)."""
+        """Return what each head takes from the values, `P_h y W_V,h`.
+
+        (K, B, S, C) → (K, B, H, T, E).
+        """
         w = self.weights
         v = torch.einsum("kbsc,gce->kbgse", y, w.value).repeat_interleave(w.group, 2)
         return self.pattern @ v
 
     def read_back(self, g: Tensor) -> Tensor:
-        """What a direction of the stream asks of each head, `g W_O,hᵀ`.
+        """Return how a direction of the stream reads each head, `g W_O,hᵀ`.
 
         (M, B, T, C) → (M, B, H, T, E).
         """
         return torch.einsum("mbtc,hec->mbhte", g, self.weights.output)
 
     def of_heads(self, y: Tensor, heads: Tensor) -> Tensor:
-        """One head for each stream: y (S, B, T, C), heads (S,) → (S, B, T, C)."""
+        """Apply one head per stream: y (S, B, T, C), heads (S,) → (S, B, T, C)."""
         w = self.weights
         v = torch.einsum("sbtc,sce->sbte", y, w.value[heads // w.group])
         return torch.einsum(
@@ -175,7 +177,7 @@ class FrozenAttention(FrozenPart):
 
 @dataclass(frozen=True, eq=False)
 class FrozenSource(FrozenPart):
-    """What does not depend on the stream: a cross-attention, which reads another stack."""
+    """A part that does not depend on the stream: a cross-attention, which reads another stack."""
 
     bias: Tensor  # (B, T, C)
 
@@ -225,7 +227,7 @@ class FrozenMlp(FrozenPart):
 
 @dataclass(frozen=True, eq=False)
 class Scaled(FrozenPart):
-    """A gain for each channel."""
+    """One gain per channel."""
 
     gain: Tensor  # (C,)
     bias: Tensor | None = None

@@ -1,4 +1,4 @@
-"""The weights of an attention module by head, whichever way a family stores them."""
+"""The weights of an attention module by head, however a family stores them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ KEY = ("key", "k_proj", "k_lin", "k")
 VALUE = ("value", "v_proj", "v_lin", "v")
 OUTPUT = ("o_proj", "out_proj", "out_lin", "o", "c_proj", "Wo", "out", "dense")
 BY_PART = ("c_attn", "Wqkv", "project")
-"""One matrix for all three, its rows ordered [query, key, value] × heads."""
+"""Projections stored as one matrix, with rows ordered [query, key, value] × heads."""
 BY_HEAD = ("query_key_value",)
-"""One matrix for all three, its rows ordered key-value heads × [their queries, key, value]."""
+"""Projections stored as one matrix, with rows ordered key-value heads × [queries, key, value]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class HeadWeights:
     """`q = x W_Q + b_Q`, likewise k and v, and `out = Σ_h z_h W_O,h + b_O`.
 
     Shapes: `query (H, C, D)`, `key (G, C, D)`, `value (G, C, E)` with G key-value heads, `output
-    (H, E, C)`; biases `(H, D)`, `(G, D)`, `(G, E)`, `(C,)`, zero where the model has none.
+    (H, E, C)`; biases `(H, D)`, `(G, D)`, `(G, E)`, `(C,)`, zero if the model has none.
     """
 
     query: Tensor
@@ -39,24 +39,24 @@ class HeadWeights:
 
     @property
     def group(self) -> int:
-        """Query heads that share a key-value head."""
+        """The number of query heads that share a key-value head."""
         return len(self.query) // len(self.key)
 
     def qk(self, head: int) -> Tensor:
-        """`W_QK = W_Q W_Kᵀ` of a head, (C, C), without the score's scale."""
+        """Return `W_QK = W_Q W_Kᵀ` of a head, (C, C), without the scale of the scores."""
         return self.query[head] @ self.key[head // self.group].T
 
     def vo(self, head: int) -> Tensor:
-        """`W_V W_O` of a head, (C, C)."""
+        """Return `W_V W_O` of a head, (C, C)."""
         return self.value[head // self.group] @ self.output[head]
 
 
 def read_head_weights(
     module: nn.Module, heads: int, kv_heads: int, output: nn.Module | None = None
 ) -> HeadWeights:
-    """The weights of the attention `module`.
+    """Return the weights of the attention `module` by head.
 
-    Its `output` projection is given where it stands elsewhere.
+    `output` is its output projection, if that is not part of the module.
     """
     q, k, v = _fused(module, heads, kv_heads) or tuple(
         linear_map(_part(module, names)) for names in (QUERY, KEY, VALUE)
@@ -66,8 +66,8 @@ def read_head_weights(
     if len(v[0]) * heads != out.shape[1] * kv_heads or len(q[0]) * kv_heads != len(k[0]) * heads:
         sizes = f"queries {len(q[0])}, keys {len(k[0])}, values {len(v[0])}, output {out.shape[1]}"
         raise EigenlensError(
-            f"the projections of {type(module).__name__} do not fit {heads} query and {kv_heads}"
-            f" key-value heads ({sizes}), so its heads' weights are out of reach"
+            f"the weights of the heads of {type(module).__name__} cannot be read: its projections"
+            f" do not fit {heads} query and {kv_heads} key-value heads ({sizes})"
         )
     return HeadWeights(
         query=_split(q[0], heads),
@@ -92,24 +92,24 @@ def _part(module: nn.Module, names: Iterable[str]) -> nn.Module:
             return found
     names = ", ".join(names)
     raise EigenlensError(
-        f"{type(module).__name__} has none of the projections {names}, so its heads' weights are"
-        " out of reach"
+        f"the weights of the heads of {type(module).__name__} cannot be read: it has none of the"
+        f" projections {names}"
     )
 
 
 def linear_map(module: nn.Module) -> tuple[Tensor, Tensor]:
-    """Weight (out, in) and bias (out,) of a linear map; GPT-2's `Conv1D` stores the transpose."""
+    """Return weight (out, in) and bias (out,) of a linear map; GPT-2 stores the transpose."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     if not isinstance(weight, Tensor) or weight.ndim != 2:
         raise EigenlensError(
-            f"{type(module).__name__} has no weight matrix, where a linear map was expected"
+            f"{type(module).__name__} has no weight matrix, but a linear map was expected"
         )
     weight = weight.detach().T if type(module).__name__ == "Conv1D" else weight.detach()
     return weight, weight.new_zeros(len(weight)) if bias is None else bias.detach()
 
 
 def _by_part(x: Tensor, group: int, kv_heads: int, D: int) -> Tensor:
-    """Rows of key-value heads × [queries, key, value] → [queries, keys, values] × heads."""
+    """Reorder rows: key-value heads × [queries, key, value] → [queries, keys, values] × heads."""
     x = x.unflatten(0, (kv_heads, group + 2, D))
     return torch.cat(
         [x[:, :group].flatten(0, 2), x[:, group].flatten(0, 1), x[:, group + 1].flatten(0, 1)]
@@ -131,9 +131,9 @@ def _fused(
         sizes = getattr(module, "sizes", None) if name == "project" else None
         if sizes is None and len(weight) % (heads + 2 * kv_heads):
             raise EigenlensError(
-                f"{name} of {type(module).__name__} has {len(weight)} rows, which are not those of"
-                f" {heads} query and {kv_heads} key-value heads, so its heads' weights are out of"
-                " reach"
+                f"the weights of the heads of {type(module).__name__} cannot be read: {name} has"
+                f" {len(weight)} rows, which does not fit {heads} query and {kv_heads} key-value"
+                " heads"
             )
         D = len(weight) // (heads + 2 * kv_heads)
         # GPTBigCode, which has c_attn both ways

@@ -1,6 +1,6 @@
 """What the readers of all families share.
 
-Whether parts are there, how attention and MLPs are run, and the linear maps of an MLP.
+Whether parts exist, how attention and MLPs are run, and the linear maps of an MLP.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .check import first_of
 
 
 def has_parts(module: Any, *paths: str) -> bool:
-    """Whether the parts are there and none is a non-module: `attention.output.dense`."""
+    """Whether all the parts exist and are modules: `attention.output.dense`."""
     for path in paths:
         found = module
         for name in path.split("."):
@@ -54,9 +54,9 @@ UNGATED = (
 
 
 def mlp_parts(module: Any) -> Mlp | None:
-    """The linear maps of an MLP.
+    """Return the linear maps of an MLP.
 
-    None for one that is built in another way (a mixture of experts, say).
+    None for an MLP of another kind (such as a mixture of experts).
     """
     names = ("act_fn", "activation_fn", "act", "activation")
     act = next(

@@ -1,4 +1,4 @@
-"""The parts of a transformer block that can be taken out."""
+"""The parts of a transformer block that can be switched off."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Switches:
-    """Which parts of every block are on, independent of each other.
+    """Which parts of every block are on, independently of each other.
 
     A branch that is off passes the stream on unchanged; with `norm` off every norm is the identity.
     """

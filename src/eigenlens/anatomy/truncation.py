@@ -1,14 +1,14 @@
-"""A loaded model with the query-key matrix of its heads cut to a low rank, and put back afterwards.
+"""Cut the query-key matrices of a loaded model's heads to a low rank, and restore them later.
 
-The scores of a head are `[x_i 1] W [x_j 1]ᵀ` with `W = [W_Q; b_Q] [W_K; b_K]ᵀ`. Of all matrices of
-rank r the nearest to W is `U_r U_rᵀ W`, which is W with other queries (`attention/qk.py`). Keys
-stay as they are, so heads that share keys are cut apart.
+The scores of a head are `[x_i 1] W [x_j 1]ᵀ` with `W = [W_Q; b_Q] [W_K; b_K]ᵀ`. The matrix of rank
+r nearest to W is `U_r U_rᵀ W`, which is W with other queries (`attention/qk.py`). Keys stay as they
+are, so heads that share keys can be cut independently.
 
 Rotary positions turn queries and keys by angles that grow with their distance Δ: there is one
-matrix `W_Q R_Δ W_Kᵀ` for each distance. Queries of rank r give every one of them rank r. Those are
-taken whose squared error, in the mean over all angles, is least: `E_Δ ‖(W_Q − W_Q′) R_Δ W_Kᵀ‖² =
-tr((W_Q − W_Q′) S (W_Q − W_Q′)ᵀ)`, `S = E_Δ R_Δ W_KᵀW_K R_Δᵀ`. A norm between the projection and the
-score (Qwen 3) leaves no such matrix: these models are refused.
+matrix `W_Q R_Δ W_Kᵀ` for each distance. Queries of rank r give every one of them rank r. The
+queries are chosen that have the least squared error, averaged over all angles: `E_Δ ‖(W_Q − W_Q′)
+R_Δ W_Kᵀ‖² = tr((W_Q − W_Q′) S (W_Q − W_Q′)ᵀ)`, `S = E_Δ R_Δ W_KᵀW_K R_Δᵀ`. With a norm between the
+projection and the score (Qwen 3) no such matrix exists: these models are refused.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Queries:
         return len(self.weight)
 
     def metric(self, head: int) -> Tensor:
-        """`S` of the head's keys, (D, D): `W_KᵀW_K` with the bias as one more row.
+        """Return `S` of the head's keys, (D, D): `W_KᵀW_K` with the bias as one more row.
 
-        Its mean over angles where keys turn.
+        If keys are rotated, its mean over angles.
         """
         w = self.weights
         keys = augmented(w.key, w.key_bias)[head // w.group].double()  # (C + 1, D)
@@ -68,7 +68,7 @@ class Queries:
         return S if turned is None else mean_over_angles(S, turned)
 
     def cut(self, head: int, rank: int) -> None:
-        """Write the nearest queries of the rank."""
+        """Write the nearest queries of that rank into the model."""
         w = self.weights
         # (C + 1, D)
         found = reduced(augmented(w.query[head], w.query_bias[head]), self.metric(head), rank)
@@ -78,7 +78,7 @@ class Queries:
 
 
 def query_weights(model: nn.Module) -> tuple[Queries, ...]:
-    """The attentions of a model in the order of its blocks.
+    """Return the attentions of a model in the order of its blocks.
 
     A block's self-attention comes before its cross-attention.
     """
@@ -104,9 +104,9 @@ def query_weights(model: nn.Module) -> tuple[Queries, ...]:
 def truncated(
     model: nn.Module, rank: int, heads: Collection[tuple[int, int]] | None = None
 ) -> Iterator[tuple[Queries, ...]]:
-    """Within the block, the query-key matrix of each head of `model` has `rank`.
+    """Cut the query-key matrix of each head of `model` to `rank` while the block runs.
 
-    Afterwards its weights are as before.
+    Afterwards the weights are as before.
 
     `heads` are pairs (attention, head), counted as `query_weights` does; None is all of them. A
     rank of the heads' width or more changes nothing.
@@ -115,7 +115,7 @@ def truncated(
     ...     model(**batch)
     """
     if rank < 0:
-        raise EigenlensError(f"a rank is at least 0, not {rank}")
+        raise EigenlensError(f"rank must be at least 0, not {rank}")
     attentions = query_weights(model)
     everything = {
         (at, head) for at, queries in enumerate(attentions) for head in range(queries.heads)
@@ -142,11 +142,11 @@ def truncated(
 
 
 def quarter_turn(module: nn.Module, like: Tensor) -> Tensor | None:
-    """J (D, D), the rotation of all planes of a head by 90° as the model's own function does it.
+    """Return J (D, D), the model's own rotation of all planes of a head by 90°.
 
     None without rotary positions.
 
-    It shows which two numbers of a query make a plane; numbers that are not turned have rows of
+    J shows which two numbers of a query form a plane; numbers that are not rotated have rows of
     zero.
     """
     rotate = getattr(sys.modules.get(type(module).__module__), "apply_rotary_pos_emb", None)
@@ -168,16 +168,16 @@ def quarter_turn(module: nn.Module, like: Tensor) -> Tensor | None:
     J[:width, :width] = turned.T
     if not torch.equal(J[:width, :width] @ J[:width, :width], -basis):
         raise EigenlensError(
-            f"the rotary positions of {type(module).__name__} do not turn planes, so its rank"
-            " cannot be cut"
+            f"the rotary positions of {type(module).__name__} do not rotate planes, so the rank of"
+            " its heads cannot be cut"
         )
     return J
 
 
 def mean_over_angles(S: Tensor, J: Tensor) -> Tensor:
-    """`E R S Rᵀ` over planes that turn by independent angles: `½(diag S + J diag S Jᵀ)`.
+    """Return `E R S Rᵀ` over planes with independent angles: `½(diag S + J diag S Jᵀ)`.
 
-    S itself where nothing turns.
+    S itself if nothing is rotated.
     """
     turns = J.abs().sum(1) > 0  # (D,)
     diagonal = torch.diag(torch.where(turns, S.diagonal(), 0))
@@ -185,9 +185,9 @@ def mean_over_angles(S: Tensor, J: Tensor) -> Tensor:
 
 
 def projection_norm(module: nn.Module) -> str | None:
-    """The name of a norm that an attention has between its projections and its scores.
+    """Return the name of a norm between an attention's projections and its scores.
 
-    None without one.
+    None if there is none.
     """
     parts = {name: getattr(module, name, None) for name in NORMS}
     norms = (
@@ -202,22 +202,22 @@ def _queries(attend: Attend, path: str) -> Queries:
     module = attend.module
     if norm := projection_norm(module):
         raise EigenlensError(
-            f"{path} has a norm behind its projections ({norm}): its heads have no query-key matrix"
-            " to cut"
+            f"{path} has a norm after its projections ({norm}), so its heads have no query-key"
+            " matrix to cut"
         )
     heads, kv_heads = _counts(module, path)
     weights = read_head_weights(module, heads, kv_heads, attend.output)
     weight, bias = _places(module, heads, path)
     if not torch.equal(weight.transpose(1, 2), weights.query):
         raise EigenlensError(
-            f"the queries of {path} ({type(module).__name__}) are not kept where eigenlens looks"
-            " for them"
+            f"the query weights of {path} ({type(module).__name__}) are not where eigenlens expects"
+            " them"
         )
     return Queries(path, module, weights, weight, bias)
 
 
 def _counts(module: Any, path: str) -> tuple[int, int]:
-    """Heads of queries and of keys."""
+    """Return the number of query heads and of key heads."""
     owners = [module, getattr(module, "config", None)]
     heads = _first(owners, HEADS)
     if heads is None:
@@ -240,7 +240,7 @@ def _first(owners: list[Any], names: Collection[str]) -> int | None:
 
 
 def _places(module: Any, heads: int, path: str) -> tuple[Tensor, Tensor | None]:
-    """The queries in the model's own memory, to be written to.
+    """Return the query weights in the model's own memory, to be overwritten.
 
     Weight (H, D, C) and bias (H, D) or None.
     """

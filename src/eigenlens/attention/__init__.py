@@ -1,4 +1,4 @@
-"""Attention mechanisms, each a short dense reference and an equal fast form, and their registry."""
+"""Attention mechanisms, each with a short dense reference and an equal fast form, by name."""
 
 from . import (  # noqa: F401  each makes its mechanism known
     conv,

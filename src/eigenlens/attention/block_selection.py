@@ -4,19 +4,19 @@ For query block `I` (rows `i₀ … i₀+block−1`) of a key-value head `g` wit
 
     s ∈ {i₀, i₀−stride, i₀−2·stride, …}                              (`samples` of them)
 
-are attended exactly, and key block `J` is scored by the mass they give it,
+are computed exactly, and key block `J` is scored by the attention they give it,
 
     m_IJ = mean_{s, r ≤ R} Σ_{j ∈ J} softmax_j(q_sr · k_j / √d).
 
-Blocks with `m_IJ ≥ τ_g · |J|` are kept: the mass that is lost for a given number of pairs is
-smallest when one threshold is set for the mass of a pair, so heads that look everywhere get many
-blocks and local heads almost none. `τ_g` comes from a plan.
+Blocks with `m_IJ ≥ τ_g · |J|` are kept. For a given number of pairs, the least attention is lost if
+one threshold applies to the attention per pair; so heads that look everywhere get many blocks and
+local heads almost none. `τ_g` comes from a plan.
 
-Neighbouring queries look at the same far keys, so a few real rows say more than means of queries or
-keys (which are no summary of keys turned by RoPE). All sampled rows lie at or before the first
-query of the block: what is kept never depends on a later token. Rows sampled *inside* the block
-would choose better, but tell each query which keys its successors look at, so that a measured loss
-may flatter it.
+Neighbouring queries look at the same far keys, so a few real rows predict more than means of
+queries or keys (a mean does not summarise keys rotated by RoPE). All sampled rows lie at or before
+the first query of the block, so that the choice never depends on a later token. Rows sampled
+*inside* the block would choose better, but would tell each query which keys later queries look at,
+and a measured loss would then be too low.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from ..errors import EigenlensError
 
 @dataclass(frozen=True)
 class BlockSettings:
-    """How a layer selects.
+    """How a layer selects key blocks.
 
     `thresholds` holds `τ_g`, a probability per pair, for each key-value head; 0 means dense.
 
     `query_block` queries share a selection among all heads of a key-value head; the last `local`
     keys before them and the `first` keys are always kept; far keys are chosen in blocks of
-    `key_block`. Counts are rounded up to multiples of `round_to` blocks, by the next best ones, so
-    that equal counts run as one batch.
+    `key_block`. Counts are rounded up to multiples of `round_to` blocks, with the next best blocks,
+    so that equal counts run as one batch.
     """
 
     thresholds: tuple[float, ...]
@@ -54,11 +54,12 @@ class BlockSettings:
         for name in ("query_block", "key_block", "samples", "stride", "round_to"):
             if getattr(self, name) < 1:
                 raise EigenlensError(
-                    f"{name} of block-adaptive attention is at least 1, not {getattr(self, name)}"
+                    f"{name} of block-adaptive attention must be at least 1, not"
+                    f" {getattr(self, name)}"
                 )
         if self.first < 0 or any(not 0 <= x < float("inf") for x in self.thresholds):
             raise EigenlensError(
-                f"first and thresholds of block-adaptive attention are 0 or more: {self}"
+                f"first and thresholds of block-adaptive attention must be 0 or more, not {self}"
             )
         for name in ("query_block", "local", "first"):
             if getattr(self, name) % self.key_block:
@@ -67,7 +68,8 @@ class BlockSettings:
                 )
         if self.local < self.reach:
             raise EigenlensError(
-                f"local={self.local} must reach back over the sampled rows, {self.reach} tokens"
+                f"local={self.local} must cover the sampled rows, which reach back {self.reach}"
+                " tokens"
             )
 
     @property
@@ -76,13 +78,13 @@ class BlockSettings:
         return (self.samples - 1) * self.stride
 
     def of_heads(self, heads: list[int]) -> BlockSettings:
-        """The settings of some key-value heads alone."""
+        """Return the settings for some of the key-value heads."""
         return replace(self, thresholds=tuple(self.thresholds[g] for g in heads))
 
 
 @dataclass(frozen=True)
 class BlockBatch:
-    """Query blocks that keep equally many far key blocks.
+    """Query blocks that keep the same number of far key blocks.
 
     Unit `(b·G + g)·N + I`, and the blocks it keeps, ascending.
     """
@@ -94,7 +96,7 @@ class BlockBatch:
 def block_mass(
     q: Tensor, k: Tensor, settings: BlockSettings, scale: float, chunk: int = 8
 ) -> Tensor:
-    """`m_IJ / |J|`, the sampled rows' mass per pair of each far key block, `(B, G, N, M)`.
+    """Return `m_IJ / |J|`, the sampled attention per pair of each far key block, `(B, G, N, M)`.
 
     Shapes: `q (B,H,T,D)`, `k (B,G,T,D)` with `T` a multiple of the query block, `N = T /
     query_block`, `M = T / key_block`. Blocks from the query block on hold −1; the first blocks and
@@ -131,7 +133,7 @@ def block_mass(
 
 
 def select(mass: Tensor, settings: BlockSettings) -> list[BlockBatch]:
-    """The past key blocks with a mass per pair of at least `τ_g`, in batches of equal counts."""
+    """Return the past key blocks with at least `τ_g` per pair, in batches of equal counts."""
     B, G, N, M = mass.shape
     threshold = mass.new_tensor(settings.thresholds).view(1, G, 1, 1)
     wanted = (mass >= threshold).sum(3)  # (B, G, N)
@@ -155,7 +157,7 @@ def select(mass: Tensor, settings: BlockSettings) -> list[BlockBatch]:
 def kept_pairs(
     batches: list[BlockBatch], shape: tuple[int, int, int], settings: BlockSettings
 ) -> Tensor:
-    """Past pairs attended by each query head of key-value head `g`, over inputs, `(G,)`."""
+    """Return the past pairs that each query head of key-value head `g` computes, `(G,)`."""
     B, G, N = shape
     total = torch.zeros(G)
     for batch in batches:
@@ -167,10 +169,10 @@ def kept_pairs(
 def attended_pairs(
     batches: list[BlockBatch], shape: tuple[int, int, int], settings: BlockSettings
 ) -> Tensor:
-    """What each query head of key-value head `g` works on, in pairs, `(G,)`.
+    """Return the work of each query head of key-value head `g`, in pairs, `(G,)`.
 
     Summed over inputs: the kept past, the block's own keys up to each query, `T · query_block / 2`,
-    and the sampled rows at half a pair, since they meet no values.
+    and half a pair for each pair of the sampled rows, since they need no values.
     """
     B, _, N = shape
     T = N * settings.query_block
@@ -184,9 +186,9 @@ def attended_pairs(
 def dense_mask(
     batches: list[BlockBatch], shape: tuple[int, int, int, int], settings: BlockSettings
 ) -> Tensor:
-    """The pairs that are attended, `(B, G, T, T)` bool.
+    """Return the pairs that are computed, `(B, G, T, T)` bool.
 
-    Kept past blocks, and the query block's own keys causally.
+    These are the kept past blocks, and the query block's own keys up to each query.
     """
     B, G, N, M = shape
     keep = torch.zeros(B * G * N, M, dtype=torch.bool)

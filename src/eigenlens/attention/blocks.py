@@ -1,4 +1,4 @@
-"""Block-adaptive attention: exact on the keys a block of queries looks at, nothing on the rest.
+"""Block-adaptive attention: exact on the keys that a block of queries looks at, skips the others.
 
     out_i = Σ_{j ∈ P(I) ∪ I≤i} softmax(q_i·k_j/√d) v_j
 
@@ -7,9 +7,10 @@ own keys up to i. The two parts are ordinary attentions, joined through their lo
 
     out = (1−w) o_own + w o_past,   w = σ(ℓ_past − ℓ_own).
 
-Three forms of one mechanism: `reference` (dense, masked, short), `plain` (gathers kept keys,
-batches of equal counts through the library's own attention) and `flex` (compiled `flex_attention`).
-All heads of a key-value head share a selection, so that gathered keys serve `R · query_block` rows.
+There are three forms of this mechanism: `reference` (dense, masked, short), `plain` (gathers kept
+keys and runs batches of equal counts through torch's own attention) and `flex` (compiled
+`flex_attention`). All heads of a key-value head share a selection, so that gathered keys serve `R ·
+query_block` rows.
 """
 
 from __future__ import annotations
@@ -57,13 +58,12 @@ def block_attention(
     scale: float | None = None,
     form: Literal["plain", "flex", "reference"] = "plain",
 ) -> Tensor:
-    """Attend causally to the blocks of keys that carry most of the attention.
+    """Attend causally to the blocks of keys that get most of the attention.
 
     Inputs of at most four query blocks and decoding steps (fewer queries than keys) attend densely,
-    since there is nothing to save. This function knows no mask: padded inputs are not for it, and
-    `BlockPlan` hands calls with a mask to torch's attention. The plain form is the default because
-    compiled `flex_attention` skips only tiles without a kept key, and single keys leave few of
-    those.
+    since there is nothing to save. This function takes no mask, so do not give it padded inputs;
+    `BlockPlan` passes calls with a mask to torch's attention. The plain form is the default because
+    compiled `flex_attention` skips only tiles without a kept key, and few tiles have none.
 
     Parameters
     ----------
@@ -98,7 +98,10 @@ def block_attention(
     """
     (B, H, T, D), G = q.shape, k.shape[1]
     if len(settings.thresholds) != G:
-        raise EigenlensError(f"{len(settings.thresholds)} thresholds given for {G} key-value heads")
+        raise EigenlensError(
+            f"{len(settings.thresholds)} thresholds were given for {G} key-value heads; give one"
+            " per head"
+        )
     scale = 1 / math.sqrt(D) if scale is None else scale
     sparse = _sparse_heads(T, k.shape[2], settings)
     if not sparse:
@@ -119,12 +122,10 @@ def block_attention(
 
 
 def work_shares(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> Tensor:
-    """The work of `block_attention` as a share of causal attention, `T²/2` pairs, `(H,)`.
+    """Return the work of `block_attention` as a share of causal attention, `T²/2` pairs, `(H,)`.
 
-    On these queries and keys.
-
-    Counted from the selection that is made here, with it and with the zeros that fill the last
-    block; 1 for dense heads.
+    For these queries and keys. The selection is made here; its work counts, and so do the zeros
+    that fill the last block. Dense heads have 1.
     """
     (B, H, T, _), G = q.shape, k.shape[1]
     shares = torch.ones(G, dtype=torch.float64)
@@ -139,16 +140,16 @@ def work_shares(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> 
 
 
 def _sparse_heads(T: int, S: int, settings: BlockSettings) -> list[int]:
-    """Key-value heads that select; none in short inputs and in steps of decoding."""
+    """Return the key-value heads that select; none for short inputs and decoding steps."""
     if S != T or 4 * settings.query_block >= T:
         return []
     return [g for g, threshold in enumerate(settings.thresholds) if threshold > 0]
 
 
 def dense_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    """Causal attention of the library.
+    """Causal attention by torch's own kernel.
 
-    Queries are the last ones where there are fewer than keys.
+    If there are fewer queries than keys, they are the last ones.
     """
     T, S = q.shape[2], k.shape[2]
     mask = None if T in (1, S) else torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
@@ -158,7 +159,7 @@ def dense_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 
 
 def choose_blocks(q: Tensor, k: Tensor, settings: BlockSettings, scale: float) -> list[BlockBatch]:
-    """The selection for whole blocks of queries, `T` a multiple of the query block."""
+    """Return the selection for whole blocks of queries, `T` a multiple of the query block."""
     return select(block_mass(q, k, settings, scale), settings)
 
 
@@ -172,7 +173,7 @@ def _sparse(
 
 
 def _filled(settings: BlockSettings, *given: Tensor) -> tuple[Tensor, ...]:
-    """Whole blocks of queries, by zeros after the end: no query sees them."""
+    """Pad with zeros at the end to whole blocks of queries; no query sees these zeros."""
     short = -given[0].shape[2] % settings.query_block
     return tuple(pad(x, (0, 0, 0, short)) for x in given) if short else given
 
@@ -201,7 +202,7 @@ def gathered_attention(
     settings: BlockSettings,
     scale: float,
 ) -> Tensor:
-    """Kept keys gathered; every query block of a batch meets its own keys in one call."""
+    """Gather the kept keys; every query block of a batch attends to its own keys in one call."""
     (B, H, T, D), G, E, s = q.shape, k.shape[1], v.shape[3], settings
     R, N = H // G, T // s.query_block
     rows = (
@@ -229,7 +230,7 @@ def gathered_attention(
 def _own(
     units: Tensor, k: Tensor, v: Tensor, settings: BlockSettings, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Every query block over its own keys, causally.
+    """Attend from every query block to its own keys, causally.
 
     `units (U, R·block, D)`, one row of heads after the other.
     """
@@ -244,7 +245,7 @@ def _own(
 def _attend(
     q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Attention of `q (U,R,P,D)` over `k (U,R,S,D)`, `v (U,R,S,E)`, and its log-sum-exp.
+    """Return attention of `q (U,R,P,D)` over `k (U,R,S,D)`, `v (U,R,S,E)`, and its log-sum-exp.
 
     The log-sum-exp of the scores is `(U, R, P)`.
     """
@@ -281,7 +282,7 @@ def flex(
 ) -> Tensor:
     """The same through compiled `flex_attention`.
 
-    Empty tiles are skipped, the pairs within a tile masked one by one.
+    Empty tiles are skipped; within a tile, pairs are masked one by one.
     """
     from torch.nn.attention.flex_attention import create_block_mask
 
@@ -301,14 +302,14 @@ def flex(
 
 
 def cost(n: int, d: int, settings: BlockSettings, share: float, group: int = 1) -> float:
-    """Multiply-adds of one query head over `n` tokens with width `d`, selection included.
+    """Return the multiply-adds of one query head over `n` tokens of width `d`, with selection.
 
-    Dense causal is `n² d`.
+    Dense causal attention has `n² d`.
 
     `share` is the kept part of the causal pairs, `n²/2`, past and own. Selection scores `samples`
-    rows a query block against the past, for each head: `(samples / query_block) · n²/2 · d`, plus
-    one addition for each of these scores (the mean over rows and blocks; shared by the `group`
-    heads of a key-value head from there on).
+    rows per query block against the past, for each head: `(samples / query_block) · n²/2 · d`, plus
+    one addition for each of these scores (for the mean over rows and blocks, which the `group`
+    heads of a key-value head then share).
     """
     pairs = n * n / 2
     sampled = settings.samples / settings.query_block * pairs

@@ -1,4 +1,4 @@
-"""What a call says besides queries, keys and values: who may look where, and the stream."""
+"""The terms of a call besides queries, keys and values: which pairs it allows, and the stream."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 class CallTerms:
     """The terms of one call, for T queries of S keys.
 
-    `causal`: a query sees no later key; where there are fewer queries than keys they are the last
-    ones. `keys` (B, S) and `queries` (B, T) are True where a token stands and False at padding.
-    `pairs`, which broadcasts to (B, H, T, S), is any other mask: True where a query may look, or
-    numbers added to the scores. `x` (B, T, C) is the stream that queries, keys and values were made
-    from, for mechanisms that read it.
+    `causal`: a query sees no later key; if there are fewer queries than keys, they are the last
+    ones. `keys` (B, S) and `queries` (B, T) are True at tokens and False at padding. `pairs`, which
+    broadcasts to (B, H, T, S), is any other mask: True where a query may look, or numbers added to
+    the scores. `x` (B, T, C) is the stream that queries, keys and values were made from, for
+    mechanisms that read it.
     """
 
     scale: float
@@ -27,7 +27,7 @@ class CallTerms:
     x: Tensor | None = None
 
     def allowed(self, q: Tensor, k: Tensor) -> Tensor | None:
-        """Where a query may look, (B or 1, H or 1, T or 1, S) bool; None is everywhere."""
+        """Return where a query may look, (B or 1, H or 1, T or 1, S) bool; None is everywhere."""
         found = None if self.keys is None else self.keys[:, None, None, :]
         if self.causal:
             T, S = q.shape[2], k.shape[2]
@@ -39,11 +39,11 @@ class CallTerms:
 
     @property
     def bias(self) -> Tensor | None:
-        """Numbers to add to the scores, of a mask that has them."""
+        """Return the numbers that the mask adds to the scores, if it has any."""
         return self.pairs if self.pairs is not None and self.pairs.dtype != torch.bool else None
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
-        """`QKᵀ` times the scale, biased, −∞ where a query may not look: (B, H, T, S)."""
+        """Return `QKᵀ` times the scale plus biases, −∞ where a query may not look: (B, H, T, S)."""
         scores = q @ k.transpose(2, 3) * self.scale
         if self.bias is not None:
             scores = scores + self.bias
@@ -54,7 +54,7 @@ class CallTerms:
 def probabilities(scores: Tensor, dim: int = -1) -> Tensor:
     """Softmax of scores of which some are −∞.
 
-    A row of nothing else is zero, with gradients that are finite.
+    A row with only −∞ becomes zero, with finite gradients.
     """
     empty = (scores == -torch.inf).all(dim, keepdim=True)
     return scores.masked_fill(empty, 0.0).softmax(dim).masked_fill(empty, 0.0)

@@ -1,10 +1,10 @@
-"""What every mechanism is: one matrix that weighs the values, and a form that does not need it.
+"""What every mechanism is: a matrix that weighs the values, and a form that does not need it.
 
     out = A(Q, K) V
 
-`pattern` is A, in a few lines that follow the formula; `fast` gives the same output as cheaply as
-it can. All that calls have in common (shapes, shared key-value heads, masks that a mechanism cannot
-honour) is settled here, once.
+`pattern` is A, in a few lines that follow the formula; `fast` computes the same output as cheaply
+as it can. Everything that all calls share (shapes, shared key-value heads, masks that a mechanism
+does not support) is handled here, once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .masks import excluded
 
 @dataclass(frozen=True)
 class Shape:
-    """The layer that a mechanism works in.
+    """The shape of the layer that a mechanism works in.
 
-    Only those with weights of their own ask for more than the heads.
+    Only mechanisms with weights of their own need more than the number of heads.
 
     `head_width` is D of a query and a key, `width` C of the stream, `length` the most tokens,
-    `value_width` E of a value where it is not D.
+    `value_width` E of a value if it is not D.
     """
 
     heads: int = 1
@@ -37,10 +37,10 @@ class Shape:
     value_width: int | None = None
 
     def need(self, name: str, field: str) -> int:
-        """A field, or an error that says which mechanism asks for it."""
+        """Return a field, or raise an error that says which mechanism needs it."""
         value = getattr(self, field)
         if value is None:
-            raise EigenlensError(f"{name} has weights of its own and needs the layer's {field}")
+            raise EigenlensError(f"{name} has weights of its own and needs {field} in its shape")
         return int(value)
 
 
@@ -52,14 +52,14 @@ class Settings:
 class Mechanism(nn.Module):
     """Attention `q (B,H,T,D), k (B,G,S,D), v (B,G,S,E) → (B,H,T,E)`; H is a multiple of G.
 
-    A mechanism gives `Settings` (a frozen dataclass), `pattern`, `fast` and `cost`, and says what
-    it can honour:
+    A mechanism defines `Settings` (a frozen dataclass), `pattern`, `fast` and `cost`, and says what
+    it supports:
 
     `directions`: whether it runs under a causal mask, without one, or both; `takes_pairs`: whether
-    it honours masks other than causality and padding (windows, biases of positions); `own_weights`:
-    whether it has parameters, so that it can be trained, and not dropped into a model that lacks
-    them; `reads_stream`: whether it needs the stream x beside q, k and v; `linear`: whether its
-    cost grows with the length, not its square.
+    it supports masks other than causality and padding (windows, biases of positions);
+    `own_weights`: whether it has parameters, so that it must be trained and cannot be put into a
+    model without them; `reads_stream`: whether it needs the stream x besides q, k and v; `linear`:
+    whether its cost grows with the length, not with its square.
     """
 
     Settings: ClassVar[type] = Settings
@@ -89,7 +89,7 @@ class Mechanism(nn.Module):
         scale: float | None = None,
         x: Tensor | None = None,
     ) -> Tensor:
-        """The output (B, H, T, E) by the fast form; the terms of the call as in `CallTerms`."""
+        """Return the output (B, H, T, E) of the fast form; for the terms see `CallTerms`."""
         terms = self.checked(q, k, v, causal, keys, queries, pairs, scale, x)
         # nothing asks, or nothing is there to be looked at
         if 0 in (q.shape[0], q.shape[2], k.shape[2]):
@@ -109,7 +109,7 @@ class Mechanism(nn.Module):
         scale: float | None = None,
         x: Tensor | None = None,
     ) -> Tensor:
-        """The same output by the dense form."""
+        """Return the same output by the dense form."""
         return self.dense(*self.checked(q, k, v, causal, keys, queries, pairs, scale, x))
 
     def weights(
@@ -124,7 +124,7 @@ class Mechanism(nn.Module):
         scale: float | None = None,
         x: Tensor | None = None,
     ) -> Tensor:
-        """A (B, H, T, S), which weighs the values of this call."""
+        """Return A (B, H, T, S), which weighs the values of this call."""
         q, k, _, given = self.checked(q, k, k, causal, keys, queries, pairs, scale, x)
         return self.pattern(q, k, given)
 
@@ -136,15 +136,15 @@ class Mechanism(nn.Module):
         raise NotImplementedError
 
     def dense(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
-        """`A V`; a mechanism whose output is more than that says so here."""
+        """Return `A V`; a mechanism whose output is more than that overrides this."""
         return self.pattern(q, k, given) @ v
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
-        """The same as `dense`, faster or in less memory."""
+        """Return the same as `dense`, faster or in less memory."""
         raise NotImplementedError
 
     def cost(self, n: int, d: int) -> int:
-        """Multiply-adds of one head for n tokens and heads of width d."""
+        """Return the multiply-adds of one head for n tokens and heads of width d."""
         raise NotImplementedError
 
     def checked(
@@ -159,13 +159,14 @@ class Mechanism(nn.Module):
         scale: float | None,
         x: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, CallTerms]:
-        """The tensors of a call, one key-value head for every head, and its terms.
+        """Return the tensors of a call, one key-value head per head, and its terms.
 
-        Or an error that says why the mechanism cannot take the call.
+        Or raises an error that says why the mechanism cannot take the call.
         """
         if not q.ndim == k.ndim == v.ndim == 4 or k.shape[1] == 0:
             raise EigenlensError(
-                f"q, k and v have four axes (B, H, T, D), not {[tuple(t.shape) for t in (q, k, v)]}"
+                "q, k and v must have four axes (B, H, T, D), not"
+                f" {[tuple(t.shape) for t in (q, k, v)]}"
             )
         (B, H, T, D), (_, G, S, _) = q.shape, k.shape
         if k.shape[0] != B or k.shape[3] != D or v.shape[:3] != k.shape[:3] or H % G:
@@ -174,22 +175,26 @@ class Mechanism(nn.Module):
             )
         if self.own_weights and self.shape.heads != H:
             raise EigenlensError(
-                f"this {self.name} was made for {self.shape.heads} heads, and the queries have {H}"
+                f"this {self.name} was made for {self.shape.heads} heads, but the queries have {H}"
             )
         if causal and "causal" not in self.directions:
             raise EigenlensError(
-                f"{self.name} lets every token see every other and cannot be causal"
+                f"{self.name} lets every token see every other, so it cannot be causal"
             )
         if not causal and "both ways" not in self.directions:
             raise EigenlensError(
-                f"{self.name} is a recurrence over tokens: it is causal and cannot look both ways"
+                f"{self.name} is a recurrence over tokens, so it must be causal; call it with"
+                " causal=True"
             )
         if pairs is not None and not self.takes_pairs:
             raise EigenlensError(
-                f"{self.name} knows causality and padding, and no other mask or bias of pairs"
+                f"{self.name} supports causality and padding, but no other mask or bias of pairs"
             )
         if causal and T > S:
-            raise EigenlensError(f"{T} queries cannot be the last of {S} tokens")
+            raise EigenlensError(
+                f"a causal call has {T} queries for {S} tokens; it needs at most as many queries"
+                " as tokens"
+            )
         if self.reads_stream and (
             x is None or x.ndim != 3 or len(x) != B or x.shape[1] not in (T, S)
         ):
@@ -205,7 +210,7 @@ class Mechanism(nn.Module):
         for name, mask, shape in (("keys", keys, (B, S)), ("queries", queries, (B, T))):
             if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
                 raise EigenlensError(
-                    f"{name} is true or false for each of {shape}, not {mask.dtype} of"
+                    f"{name} must be a boolean mask of shape {shape}, not {mask.dtype} of"
                     f" {tuple(mask.shape)}"
                 )
         if pairs is not None:
@@ -223,12 +228,13 @@ class Mechanism(nn.Module):
 
 
 def _of_pairs(pairs: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A mask or bias that broadcasts to (B, H, T, S), with −∞ where a bias excludes a pair."""
+    """Return a mask or bias that broadcasts to (B, H, T, S), with −∞ where it excludes a pair."""
     if pairs.ndim < 4:
         pairs = pairs[(None,) * (4 - pairs.ndim)]
     fits = pairs.ndim == 4 and all(size in (1, whole) for size, whole in zip(pairs.shape, shape))
     if not fits or not (pairs.dtype == torch.bool or pairs.is_floating_point()):
         raise EigenlensError(
-            f"pairs of {pairs.dtype} and shape {tuple(pairs.shape)} is no mask or bias for {shape}"
+            f"pairs must be a mask or bias that broadcasts to {shape}, not {pairs.dtype} of shape"
+            f" {tuple(pairs.shape)}"
         )
     return pairs if pairs.dtype == torch.bool else pairs.masked_fill(excluded(pairs), -torch.inf)

@@ -18,22 +18,25 @@ from .registry import mechanism
 from .softmax import attend
 
 LARGEST = 1024
-"""Tokens of a kernel: each is a pass over all tokens."""
+"""The most tokens of a kernel: each is a pass over all tokens."""
 
 
 @dataclass(frozen=True)
 class ConvSettings:
-    """How many tokens a shortened key is made of, and how many lie between one and the next."""
+    """`kernel`: how many tokens make one shortened key; `stride`: tokens from one to the next."""
 
     kernel: int = 5
     stride: int = 2
 
     def __post_init__(self) -> None:
         if self.kernel < 1 or self.stride < 1:
-            raise EigenlensError(f"kernel and stride of convolved attention are at least 1: {self}")
+            raise EigenlensError(
+                f"kernel and stride of convolved attention must be at least 1, not {self}"
+            )
         if self.kernel > LARGEST:
             raise EigenlensError(
-                f"a kernel of convolved attention has at most {LARGEST} tokens, not {self.kernel}"
+                f"the kernel of convolved attention may have at most {LARGEST} tokens, not"
+                f" {self.kernel}"
             )
 
 
@@ -43,11 +46,11 @@ class Conv(Mechanism):
 
     The strided convolutions `C_k, C_v (H, ⌈S/s⌉, S)` run along the tokens.
 
-    Every head has one kernel of w numbers for its keys and one for its values, which all features
-    share; so A is a matrix of tokens. Both start as a mean over the kernel. Shortened key j is
+    Every head has one kernel of w numbers for its keys and one for its values; all features share
+    it, so that A is a matrix over tokens. Both start as a mean over the kernel. Shortened key j is
     centred on token `js`: 100 tokens become 50 for s = 2. Under a causal mask it covers tokens
     `js−w+1 … js` and is seen by queries from `js` on. Tokens beyond the edges and padding count as
-    zeros; a shortened key of nothing else is masked.
+    zeros; a shortened key of only these is masked.
 
     >>> make("conv", Shape(heads=4), kernel=5, stride=2)(q, k, v).shape  # (B, 4, T, E)
     """
@@ -102,9 +105,9 @@ class Conv(Mechanism):
         return attend(q, k, v, CallTerms(given.scale, keys=keys, pairs=pairs))
 
     def _shortened(self, x: Tensor, kernel: Tensor, causal: bool) -> Tensor:
-        """`C x`: (B, H, S, d) → (B, H, n, d).
+        """Return `C x`: (B, H, S, d) → (B, H, n, d).
 
-        A strided slice of the tokens for each number of the kernel (H, w).
+        It takes a strided slice of the tokens for each number of the kernel (H, w).
         """
         w, s, n = self.settings.kernel, self.settings.stride, len(self._centres(x))
         before = self._before(causal)

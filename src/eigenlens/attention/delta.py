@@ -1,13 +1,13 @@
-"""Three recurrences with one state matrix per head; the stream says how much to forget and write.
+"""Three recurrences with one state matrix per head; the stream decides how much to forget.
 
     delta          S_t = S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ        arXiv 2406.06484
     gated-linear   S_t = α_t S_{t−1} + v_t k_tᵀ                           arXiv 2312.06635
     gated-delta    S_t = α_t S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ    arXiv 2412.06464
 
 with `o_t = S_t q_t`, queries and keys of length one (so that erasing contracts and outputs do not
-grow with the width; the scale of the call is not used), `β_t = σ(w_β·x_t)` and
-`α_t = exp(−a softplus(w_α·x_t + b))`, one decay per head. They are causal. A token at padding
-neither decays nor writes: α = 1, β = 0.
+grow with the width; the scale of the call is not used), `β_t = σ(w_β·x_t)` and `α_t = exp(−a
+softplus(w_α·x_t + b))`, one decay per head. They are causal. A token at padding neither decays nor
+writes: α = 1, β = 0.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from .registry import mechanism
 
 @dataclass(frozen=True)
 class RecurrenceSettings:
-    """`chunk`: so many tokens are worked on in one product.
+    """`chunk`: how many tokens are computed in one product.
 
-    It changes the cost, and not the output.
+    It changes the cost, not the output.
     """
 
     chunk: int = 32
 
     def __post_init__(self) -> None:
         if self.chunk < 1:
-            raise EigenlensError(f"the chunk of a recurrence is at least 1 token, not {self.chunk}")
+            raise EigenlensError(f"chunk must be at least 1 token, not {self.chunk}")
 
 
 class Recurrence(Mechanism):
-    """What the three have in common.
+    """What the three recurrences share.
 
-    `gated` ones decay, `erasing` ones have a strength of writing.
+    `gated` ones decay; `erasing` ones have a writing strength.
     """
 
     Settings = RecurrenceSettings
@@ -70,7 +70,7 @@ class Recurrence(Mechanism):
             self.log_rate = nn.Parameter(torch.zeros(heads))  # log a
 
     def gates(self, x: Tensor, keys: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """α and β of every head and token, (B, H, T) each; None where they are one."""
+        """Return α and β of every head and token, (B, H, T) each; None if they are one."""
         alpha = beta = None
         if self.gated:
             asked = F.linear(x, self.forget, self.bias).transpose(1, 2)  # (B, H, T)
@@ -91,9 +91,9 @@ class Recurrence(Mechanism):
         return alpha, beta
 
     def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
-        """`A_tj = β_j q_tᵀ [Π_{i=t…j+1} α_i (I − β_i k_i k_iᵀ)] k_j`.
+        """Return `A_tj = β_j q_tᵀ [Π_{i=t…j+1} α_i (I − β_i k_i k_iᵀ)] k_j`.
 
-        The recurrence itself, with unit vectors for values.
+        Computed by the recurrence itself, with unit vectors for values.
         """
         q, k, alpha, beta = self._read(q, k, given)
         one = torch.eye(k.shape[2], dtype=k.dtype, device=k.device)
@@ -106,10 +106,11 @@ class Recurrence(Mechanism):
     def cost(self, n: int, d: int) -> int:
         """Multiply-adds per token with chunks of c.
 
-        `cd` for every product of a chunk's pairs, `d²` for every one with the state.
+        A product of a chunk's pairs costs `cd`, a product with the state `d²`.
 
-        With erasing 6 of the first, `c²/2` for the solve, 3 of the second and `d³/c` to carry the
-        state on; else 2 and 2. Reading the stream of width C is `C` for α and for β.
+        With erasing there are 6 of the first and 3 of the second, `c²/2` for the solve and `d³/c`
+        to carry the state on; otherwise there are 2 and 2. Reading the stream of width C costs `C`
+        for α and for β.
         """
         c = min(self.settings.chunk, n)
         a_token = (
@@ -122,11 +123,11 @@ class Recurrence(Mechanism):
     def _read(
         self, q: Tensor, k: Tensor, given: CallTerms
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Queries and keys of length one, α and β."""
+        """Return queries and keys of length one, α and β."""
         if q.shape[2] != k.shape[2]:
             raise EigenlensError(
-                f"{self.name} reads the stream of every key: {q.shape[2]} queries of {k.shape[2]}"
-                " keys cannot be attended to; give the whole sequence"
+                f"{self.name} reads the stream of every key, so it cannot take {q.shape[2]}"
+                f" queries of {k.shape[2]} keys; give the whole sequence"
             )
         assert given.x is not None  # the call was checked
         return F.normalize(q, dim=3), F.normalize(k, dim=3), *self.gates(given.x, given.keys)
@@ -134,7 +135,7 @@ class Recurrence(Mechanism):
 
 @mechanism("delta", letter="N")
 class Delta(Recurrence):
-    """DeltaNet (arXiv 2406.06484): what a key held is replaced.
+    """DeltaNet (arXiv 2406.06484): a new value replaces the old value of its key.
 
     `S_t = S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`.
 
@@ -147,7 +148,7 @@ class Delta(Recurrence):
 
 @mechanism("gated-linear", letter="G")
 class GatedLinear(Recurrence):
-    """Gated linear attention (arXiv 2312.06635): what was written fades per head and token.
+    """Gated linear attention (arXiv 2312.06635): old values decay, per head and token.
 
     `S_t = α_t S_{t−1} + v_t k_tᵀ`, `o_t = S_t q_t`.
 
@@ -160,7 +161,7 @@ class GatedLinear(Recurrence):
 
 @mechanism("gated-delta", letter="D")
 class GatedDelta(Recurrence):
-    """Gated DeltaNet (arXiv 2412.06464): what was written fades, what a key held is replaced.
+    """Gated DeltaNet (arXiv 2412.06464): old values decay, and new ones replace them.
 
     `S_t = α_t S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ`, `o_t = S_t q_t`.
 

@@ -1,22 +1,22 @@
-"""The gated delta rule: a state that decays, forgets what a key held and writes what it holds now.
+"""The gated delta rule: a state that decays, and replaces the old value of each key by a new one.
 
     S_t = α_t S_{t−1} (I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ,      o_t = S_t q_t
 
 α = 1 is the delta rule of DeltaNet (arXiv 2406.06484); without the erasing factor `I − β k kᵀ` it
-is gated linear attention (arXiv 2312.06635), here with one decay a head and token; with both it is
-Gated DeltaNet (arXiv 2412.06464).
+is gated linear attention (arXiv 2312.06635), here with one decay per head and token; with both it
+is Gated DeltaNet (arXiv 2412.06464).
 
-`recurrent` is that loop. `chunked` gives the same from products of matrices. With `H = Sᵀ`, `g_t =
-α_1 ⋯ α_t` within a chunk that begins at H₀ and `Γ_tj = g_t / g_j`, the state is what is left of H₀
-and of one row u_j for every token,
+`recurrent` is that loop. `chunked` computes the same with products of matrices. With `H = Sᵀ`, `g_t
+= α_1 ⋯ α_t` within a chunk that begins at H₀ and `Γ_tj = g_t / g_j`, the state is the sum of what
+remains of H₀ and of one row u_j per token,
 
     H_t = g_t H₀ + Σ_{j≤t} Γ_tj k_j u_jᵀ,      (I + L) U = diag(β) (V − diag(g) K H₀),      L_tj =
     β_t Γ_tj k_t·k_j  (j < t)
 
 so that with `Z = (I + L)⁻¹ diag(β)`, `Y = Z V` and `W = Z diag(g) K`, all known before any state
-is, `U = Y − W H₀`. What is left to do one chunk after the other is `H ← M H + N`, with `M = g_c I −
-K̃ᵀ W`, `N = K̃ᵀ Y` and `K̃ = diag(Γ_c) K`, Γ_c the last row of Γ. Pairs are kept as (key, query):
-sums along the last axis are several times faster than along the one before.
+is, `U = Y − W H₀`. Only one step remains to be done chunk after chunk: `H ← M H + N`, with `M = g_c
+I − K̃ᵀ W`, `N = K̃ᵀ Y` and `K̃ = diag(Γ_c) K`, Γ_c the last row of Γ. Pairs are kept as (key,
+query): sums along the last axis are several times faster than along the one before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch.nn.functional import pad
 from .precision import at_least_float32
 
 TOGETHER = 4096
-"""Tokens (of all heads) whose matrices are made at once: larger fresh tensors leave the cache."""
+"""How many tokens (of all heads) are computed at once: larger tensors leave the cache."""
 
 
 def recurrent(
@@ -39,12 +39,12 @@ def recurrent(
     beta: Tensor | None = None,
     erase: bool = True,
 ) -> Tensor:
-    """The formula, token by token, → `(B, H, T, E)`.
+    """Compute the formula token by token, → `(B, H, T, E)`.
 
     `q, k (B,H,T,D)`, `v (B,H,T,E)`, `alpha, beta (B,H,T)`.
 
-    No `alpha` is no decay, no `beta` writes at strength one, and without `erase` the factor `I − β
-    k kᵀ` is left out.
+    Without `alpha` there is no decay, without `beta` the writing strength is one, and without
+    `erase` the factor `I − β k kᵀ` is left out.
     """
     S = q.new_zeros(*v.shape[:2], v.shape[3], q.shape[3])  # (B, H, E, D)
     out = []
@@ -73,10 +73,10 @@ def chunked(
     chunk: int = 32,
     before: Tensor | None = None,
 ) -> Tensor:
-    """The same as `recurrent`, in chunks of so many tokens: linear in T, and few large products.
+    """The same as `recurrent`, in chunks of so many tokens: linear in T, with few large products.
 
     Keys should have at most length one, so that erasing contracts. Half precision is computed in
-    single. `before` `(B, H, D, E)` is the state `Sᵀ` that the first token finds, else zero.
+    single precision. `before` `(B, H, D, E)` is the state `Sᵀ` before the first token, else zero.
     """
     (B, H, T, D), E, kind = q.shape, v.shape[3], v.dtype
     chunk = min(chunk, T)
@@ -97,7 +97,7 @@ def chunked(
 
 
 def _chunks(t: Tensor, short: int, chunk: int, fill: float = 0.0) -> Tensor:
-    """`(B, H, T, …) → (N, B·H, chunk, …)`, with `short` tokens of `fill` added behind."""
+    """Cut `(B, H, T, …) → (N, B·H, chunk, …)`, with `short` tokens of `fill` added at the end."""
     t = at_least_float32(t)
     if short:
         t = pad(t, (0, 0) * (t.ndim - 3) + (0, short), value=fill)
@@ -113,7 +113,7 @@ def _some(
     state: Tensor,
     erase: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The outputs `(B·H, N, c, E)` of N chunks that begin at `state`, and the state behind.
+    """Return the outputs `(B·H, N, c, E)` of N chunks that begin at `state`, and the state after.
 
     `q, k (N·B·H, c, D)`, `state (B·H, D, E)`.
     """
@@ -150,10 +150,10 @@ def _some(
 
 
 def _decays(alpha: Tensor) -> Tensor:
-    """`Γ_tj = α_{j+1} ⋯ α_t` at (j, t) for j ≤ t, zero elsewhere: (…, c) → (…, c, c).
+    """Return `Γ_tj = α_{j+1} ⋯ α_t` at (j, t) for j ≤ t, zero elsewhere: (…, c) → (…, c, c).
 
-    Logarithms are summed from j on, not subtracted from each other: strong decays before j would
-    drown the weak behind it.
+    Logarithms are summed from j on, not subtracted from each other: otherwise strong decays before
+    j would swallow the weak ones after it.
     """
     c = alpha.shape[-1]
     logs = alpha.clamp_min(torch.finfo(alpha.dtype).tiny).log()

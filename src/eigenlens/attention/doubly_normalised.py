@@ -1,10 +1,10 @@
-"""Attention that does not explain keys away: normalised over queries before it is over keys.
+"""Attention that does not explain keys away: normalised over queries first, then over keys.
 
-Under softmax a key that no query favours gets no weight at all. Normalised over queries first, each
-key has a weight of 1 to spend, and keeps at least 1/S of it in the end (arXiv 2009.14308). The step
-over queries lets every output depend on all queries, so that none of these can be causal; nor do
-they take other masks of pairs, which may hide a causal one. Padding is left out on both sides: keys
-of padding get no weight, queries of padding spend none and give zero.
+Under softmax a key that no query favours gets no weight. Normalised over queries first, each key
+has a weight of 1 to give, and keeps at least 1/S of it in the end (arXiv 2009.14308). Because of
+the step over queries every output depends on all queries, so none of these mechanisms can be
+causal; nor do they take other masks of pairs, which may hide a causal one. Padding is left out on
+both sides: keys of padding get no weight, and outputs at queries of padding are zero.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .contract import Mechanism, Shape
 from .registry import mechanism
 
 BLOCK = 256
-"""Queries whose scores are held at once."""
+"""How many queries have their scores in memory at once."""
 
 
 @mechanism("doubly-normalised", "dnas")
@@ -48,7 +48,7 @@ class DoublyNormalised(Mechanism):
         return _at_tokens(out, given)
 
     def cost(self, n: int, d: int) -> int:
-        """`n²d` for the scores, once for each normalisation, and `n²d` for the values."""
+        """`n²d` for the scores per normalisation, and `n²d` for the values."""
         return 3 * n * n * d
 
 
@@ -56,8 +56,8 @@ class DoublyNormalised(Mechanism):
 class HybridNormalised(Mechanism):
     """`A = u·softmax + (1−u)·DNAS` with `u = σ(w_h)` learned for each head, ½ at the start.
 
-    Every column sums to at least (1−u)/S. The fast form goes through blocks of queries, whose
-    scores serve both patterns.
+    Every column sums to at least (1−u)/S. The fast form works on blocks of queries, whose scores
+    serve both patterns.
 
     >>> HybridNormalised(shape=Shape(heads=4))(q, k, v).shape  # (B, 4, T, E)
     """
@@ -99,7 +99,7 @@ class SinkhornSettings:
     def __post_init__(self) -> None:
         if self.iterations < 1:
             raise EigenlensError(
-                f"Sinkhorn's normalisation takes at least 1 iteration, not {self.iterations}"
+                f"iterations of Sinkhorn's normalisation must be at least 1, not {self.iterations}"
             )
 
 
@@ -107,11 +107,11 @@ class SinkhornSettings:
 class Sinkhorn(Mechanism):
     """Sinkhorn attention (arXiv 2110.11773): columns and rows are normalised in turn.
 
-    `A ← A_ij / Σ_i' A_i'j`, then `A ← A_ij / Σ_j' A_ij'`, from `A = e^s`, several times over.
+    `A ← A_ij / Σ_i' A_i'j`, then `A ← A_ij / Σ_j' A_ij'`, starting with `A = e^s`, repeatedly.
 
-    Of as many queries as keys it nears a matrix whose rows and columns all sum to 1. The fast form
-    keeps the scores as they are and iterates what has to be taken from each row and column, `A_ij =
-    exp(s_ij − f_i − g_j)`.
+    With as many queries as keys it converges to a matrix whose rows and columns all sum to 1. The
+    fast form keeps the scores as they are and iterates what to subtract from each row and column,
+    `A_ij = exp(s_ij − f_i − g_j)`.
 
     >>> Sinkhorn(SinkhornSettings(iterations=5))(q, k, v).shape  # (B, H, T, E)
     """
@@ -136,7 +136,7 @@ class Sinkhorn(Mechanism):
 
 
 def scores_of_tokens(q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
-    """The scores, −∞ where the query or the key is padding: (B, H, T, S)."""
+    """Return the scores, −∞ where the query or the key is padding: (B, H, T, S)."""
     s = given.scores(q, k)
     return (
         s if given.queries is None else s.masked_fill(~given.queries[:, None, :, None], -torch.inf)
@@ -144,7 +144,7 @@ def scores_of_tokens(q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
 
 
 def balanced(s: Tensor, iterations: int = 1) -> Tensor:
-    """Scores (…, T, S) normalised over queries, then over keys, `iterations` times.
+    """Normalise scores (…, T, S) over queries, then over keys, `iterations` times.
 
     Rows and columns of −∞ are zero.
 
@@ -158,9 +158,9 @@ def balanced(s: Tensor, iterations: int = 1) -> Tensor:
 
 
 def column_sums(q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
-    """`g_j = log Σ_i e^{s_ij}` over the queries that stand, (B, H, S), from blocks of queries.
+    """Return `g_j = log Σ_i e^{s_ij}` over the queries that are not padding, (B, H, S).
 
-    0 where there is none.
+    Computed in blocks of queries; 0 if there is none.
     """
     parts, masks = [], None if given.queries is None else given.queries.split(BLOCK, 1)
     for at, rows in enumerate(q.split(BLOCK, 2)):
@@ -173,14 +173,14 @@ def column_sums(q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
 
 
 def _log_sum(s: Tensor, dim: int, nothing: float = 0.0) -> Tensor:
-    """`log Σ e^s` along a dimension that stays.
+    """Return `log Σ e^s` along a dimension, which is kept.
 
-    `nothing` where all is −∞, with gradients that are finite.
+    `nothing` if all entries are −∞, with finite gradients.
     """
     empty = (s == -torch.inf).all(dim, keepdim=True)
     return s.masked_fill(empty, 0.0).logsumexp(dim, keepdim=True).masked_fill(empty, nothing)
 
 
 def _at_tokens(out: Tensor, given: CallTerms) -> Tensor:
-    """Zero at queries of padding."""
+    """Set outputs at queries of padding to zero."""
     return out if given.queries is None else out.masked_fill(~given.queries[:, None, :, None], 0.0)

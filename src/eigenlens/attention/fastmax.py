@@ -1,4 +1,4 @@
-"""Fastmax (FAST, arXiv 2402.07901): a polynomial that factorises in place of the exponential.
+"""Fastmax (FAST, arXiv 2402.07901): a polynomial that factorises instead of the exponential.
 
     A_ij = f(q̂_i·k̂_j) / Σ_n f(q̂_i·k̂_n)        f(x) = Σ_{l≤p} xˡ/l!
 
@@ -6,9 +6,9 @@ For p = 2, `f(x) = ½ + ½ (1+x)²`, and with `y = [x̂, 1]` the square is a pro
 
     ½ (y_q·y_k)² = Σ_a ½ (y_a²)_q (y_a²)_k + Σ_{a<b} (y_a y_b)_q (y_a y_b)_k,
 
-one for each of the `C(D+2, 2)` unordered pairs; the other ½ joins that of 1·1. For p = 1 the
-features are y itself. So the rank of A is at most `C(D+p, p)`, and all it needs of the keys is `S =
-Σ_j φ(k_j) [v_j, 1]ᵀ`, C(D+p, p) × (E+1) numbers.
+one for each of the `C(D+2, 2)` unordered pairs; the other ½ is added to that of 1·1. For p = 1 the
+features are y itself. So the rank of A is at most `C(D+p, p)`, and all it needs from the keys is `S
+= Σ_j φ(k_j) [v_j, 1]ᵀ`, C(D+p, p) × (E+1) numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TINY = 1e-12
 INSIDE = 0.999
 """The length of keys for p = 1.
 
-A product of two unit vectors can be −1, where 1 + x weighs a row of such keys by 0/0.
+A product of two unit vectors can be −1; if all keys of a row were there, 1 + x would give 0/0.
 """
 
 
@@ -39,10 +39,10 @@ A product of two unit vectors can be −1, where 1 + x weighs a row of such keys
 class FastmaxSettings:
     """The order `p` of the polynomial, how queries and keys are prepared, and the chunk of tokens.
 
-    `normalise`: "token" gives every vector unit length; "centred" takes the mean over its features
-    off before; "tokens" divides by the largest length of any token of the input, which under a
-    causal mask would tell of the future; "none" takes the scaled scores as they are. For p = 1 that
-    is refused: 1 + x is negative below −1, and A with it.
+    `normalise`: "token" gives every vector unit length; "centred" first subtracts the mean over its
+    features; "tokens" divides by the largest length of any token of the input, which under a causal
+    mask would reveal the future; "none" takes the scaled scores as they are. For p = 1 "none" is
+    refused: 1 + x is negative below −1, and so would be A.
     """
 
     p: int = 2
@@ -51,17 +51,18 @@ class FastmaxSettings:
 
     def __post_init__(self) -> None:
         if self.p not in (1, 2):
-            raise EigenlensError(f"fastmax is made for p of 1 or 2, not {self.p}")
+            raise EigenlensError(f"p of fastmax must be 1 or 2, not {self.p}")
         if self.normalise not in NORMALISE:
             raise EigenlensError(
-                f"no normalisation {self.normalise!r} of fastmax; there are {', '.join(NORMALISE)}"
+                f"normalise of fastmax must be one of {', '.join(NORMALISE)}, not"
+                f" {self.normalise!r}"
             )
         if self.chunk < 1:
-            raise EigenlensError(f"fastmax takes at least 1 token at once, not chunk={self.chunk}")
+            raise EigenlensError(f"chunk of fastmax must be at least 1 token, not {self.chunk}")
         if self.p == 1 and self.normalise == "none":
             raise EigenlensError(
-                "fastmax with p=1 and normalise='none' can weigh keys by less than nothing: 1 + x"
-                " is negative below −1; choose p=2 or another normalise"
+                "fastmax with p=1 and normalise='none' can give keys negative weights: 1 + x is"
+                " negative below −1; choose p=2 or another normalise"
             )
 
 
@@ -69,7 +70,7 @@ class FastmaxSettings:
 class Fastmax(Mechanism):
     """`A_ij = f(q̂_i·k̂_j) / Σ_n f(q̂_i·k̂_n)`, `f(x) = 1 + x (+ x²/2)`, in linear time.
 
-    The scale of a call counts for normalise="none" only: unit vectors have none. For p = 1
+    The scale of a call is used only with normalise="none"; normalised vectors ignore it. For p = 1
     normalised keys have length 0.999, not 1, so that `f` stays above zero.
 
     >>> make("fastmax", p=1)(q, k, v, causal=True).shape  # (B, H, T, E)
@@ -110,17 +111,20 @@ class Fastmax(Mechanism):
         return ratio(out[..., :-1], out[..., -1:]).to(dtype)
 
     def normalised(self, q: Tensor, k: Tensor, given: CallTerms) -> tuple[Tensor, Tensor]:
-        """`q̂` and `k̂`, of the shapes of q and k."""
+        """Return `q̂` and `k̂`, of the shapes of q and k."""
         how = self.settings.normalise
         if how == "none":
             if given.scale < 0:
-                raise EigenlensError(f"fastmax takes the root of the scale, which is {given.scale}")
+                raise EigenlensError(
+                    "fastmax takes the square root of the scale, which must be 0 or more, not"
+                    f" {given.scale}"
+                )
             root = given.scale**0.5
             return q * root, k * root
         if how == "tokens" and given.causal:
             raise EigenlensError(
-                "fastmax with normalise='tokens' divides by the largest of all tokens and cannot be"
-                " causal; choose 'token'"
+                "fastmax with normalise='tokens' divides by the largest of all tokens, so it"
+                " cannot be causal; choose normalise='token'"
             )
         if how == "centred":
             q, k = (x - x.mean(3, keepdim=True) for x in (q, k))
@@ -141,7 +145,7 @@ class Fastmax(Mechanism):
         return 1 + x if self.settings.p == 1 else 1 + x + 0.5 * x.square()
 
     def _causal(self, q: Tensor, k: Tensor, values: Tensor) -> Tensor:
-        """`Σ_{j≤i} f(q̂_i·k̂_j) [v_j, 1]` for p = 2, one S carried from chunk to chunk.
+        """Return `Σ_{j≤i} f(q̂_i·k̂_j) [v_j, 1]` for p = 2, with S carried from chunk to chunk.
 
         (B, H, E+1, ·) in and out.
         """
@@ -163,7 +167,7 @@ class Fastmax(Mechanism):
         return torch.cat(out, 3)
 
     def _full(self, q: Tensor, k: Tensor, values: Tensor) -> Tensor:
-        """The same over all keys. Few keys are cheaper met one by one than by their features."""
+        """The same over all keys. If there are few keys, their scores are cheaper than features."""
         size = self.settings.chunk
         if k.shape[2] <= size:
             return values @ self.kernel(k @ q.transpose(2, 3))
@@ -172,7 +176,7 @@ class Fastmax(Mechanism):
         return torch.cat([total @ _features(x, a, b) for x in _rows(q).split(size, 3)], 3)
 
     def _sum(self, y: Tensor, values: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        """`Sᵀ = Σ_j [v_j, 1] φ(k_j)ᵀ` (B, H, E+1, F), a chunk at a time."""
+        """Return `Sᵀ = Σ_j [v_j, 1] φ(k_j)ᵀ` (B, H, E+1, F), computed chunk by chunk."""
         size = self.settings.chunk
         total = values.new_zeros(*values.shape[:3], len(a))
         for part, some in zip(y.split(size, 3), values.split(size, 3)):
@@ -194,12 +198,12 @@ class Fastmax(Mechanism):
 
 
 def _rows(x: Tensor) -> Tensor:
-    """`y = [x̂, 1]`, a feature a row, (B, H, D+1, T): rows are gathered faster than columns."""
+    """Return `y = [x̂, 1]`, one feature per row, (B, H, D+1, T): rows are gathered faster."""
     return with_ones(x).transpose(2, 3).contiguous()
 
 
 def _pairs(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The pairs a ≤ b of the D+1 entries of y, and the weight of their product in f.
+    """Return the pairs a ≤ b of the D+1 entries of y, and the weight of their product in f.
 
     ½ for a square, ½ + ½ for 1·1.
     """
@@ -209,5 +213,5 @@ def _pairs(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _features(y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """`φ = y_a y_b` of all pairs: (B, H, D+1, T) → (B, H, F, T)."""
+    """Return `φ = y_a y_b` of all pairs: (B, H, D+1, T) → (B, H, F, T)."""
     return y.index_select(2, a) * y.index_select(2, b)

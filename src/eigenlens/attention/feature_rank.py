@@ -1,9 +1,8 @@
 """Attention with queries and keys in r of their d dimensions.
 
-In the joint subspace that serves their products best.
+They are projected on the joint subspace that keeps their products best.
 
-The rank of scores is the width of a head; what smaller ones cannot do is the subject of arXiv
-2407.16153.
+The rank of the scores is the width of a head; arXiv 2407.16153 shows what narrower heads cannot do.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ FLOOR = 1e-7
 
 
 def joint_subspace(queries: Tensor, keys: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """`A, B (H, d, r)` for which `qᵀA Bᵀk` has the least mean squared distance to `qᵀk`.
+    """Return `A, B (H, d, r)` such that `qᵀA Bᵀk` has the least mean squared distance to `qᵀk`.
 
     With second moments `C_q = RRᵀ`, `C_k = TTᵀ` (H, d, d) that distance is `‖Rᵀ (I − ABᵀ) T‖²_F`,
-    so with the SVD `RᵀT = UΣVᵀ` it is `A = R^{−ᵀ} U_r Σ_r^½`, `B = T^{−ᵀ} V_r Σ_r^½`: a balanced
-    truncation. At r = d, `ABᵀ = I`.
+    so with the SVD `RᵀT = UΣVᵀ` the best maps are `A = R^{−ᵀ} U_r Σ_r^½`, `B = T^{−ᵀ} V_r Σ_r^½`: a
+    balanced truncation. At r = d, `ABᵀ = I`.
     """
     (a, a_inverse), (b, b_inverse) = _root(queries.double()), _root(keys.double())
     u, s, vh = torch.linalg.svd(a.mT @ b)
@@ -37,7 +36,7 @@ def joint_subspace(queries: Tensor, keys: Tensor, rank: int) -> tuple[Tensor, Te
 
 
 def _root(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """A square root `A` and its inverse of `AAᵀ` (H, d, d), with a floor under the eigenvalues."""
+    """Return a square root `A` of `AAᵀ` (H, d, d) and its inverse, with a floor for eigenvalues."""
     values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
     top = values[:, -1:]
     values = values.clamp_min(0).maximum(FLOOR * torch.where(top > 0, top, torch.ones_like(top)))
@@ -46,24 +45,22 @@ def _root(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class RankSettings:
-    """`rank` r: how many dimensions queries and keys keep; no more than a head has."""
+    """`rank` r: how many dimensions queries and keys keep, at most those of a head."""
 
     rank: int = 8
 
     def __post_init__(self) -> None:
         if self.rank < 1:
-            raise EigenlensError(
-                f"queries and keys keep at least 1 dimension, not rank={self.rank}"
-            )
+            raise EigenlensError(f"rank must be at least 1, not {self.rank}")
 
 
 @mechanism("feature-rank")
 class FeatureRank(Mechanism):
-    """`A = softmax((QA)(KB)ᵀ/√d)` with `A, B (H, d, r)`, learned from a start.
+    """`A = softmax((QA)(KB)ᵀ/√d)` with learned `A, B (H, d, r)`.
 
-    Made by name they start as the first r unit vectors; `FeatureRank.of(*joint_subspace(C_q, C_k,
-    r))` starts from the second moments of a model's queries and keys, and `learned=False` leaves
-    them there.
+    Made by name, they start as the first r unit vectors. `FeatureRank.of(*joint_subspace(C_q, C_k,
+    r))` starts from the second moments of a model's queries and keys; `learned=False` keeps them
+    fixed.
     """
 
     Settings = RankSettings
@@ -81,7 +78,7 @@ class FeatureRank(Mechanism):
 
     @classmethod
     def of(cls, queries: Tensor, keys: Tensor, learned: bool = True) -> FeatureRank:
-        """From given `A, B (H, d, r)`, further learned or not."""
+        """Make it from given `A, B (H, d, r)`, which are learned further or not."""
         H, d, r = queries.shape
         if keys.shape != queries.shape:
             raise EigenlensError(

@@ -1,11 +1,11 @@
-"""Gates on attention: what a head computes, times a sigmoid of its token.
+"""Gates on attention: what a head computes is multiplied by a sigmoid of its token.
 
 See arXiv 2505.06708 and arXiv 2602.01468.
 
     Y' = Y ⊙ σ(X W_θ)
 
 X is the normalised stream. Y is the output of the heads (G1), the values (G2), the keys (G3), the
-queries (G4), or what the output projection gives (G5, which belongs to the layer and not to a
+queries (G4), or the result of the output projection (G5, which belongs to the layer and not to a
 mechanism).
 """
 
@@ -30,7 +30,7 @@ _CHOICES = {"position": POSITIONS, "per": ("element", "head"), "form": ("sigmoid
 
 @dataclass(frozen=True)
 class GateSettings:
-    """Where a gate sits and what it is.
+    """Where a gate is and what it computes.
 
     `per` element of Y or per head. `shared`: one gate for all heads. `form` "sigmoid" multiplies,
     `Y ⊙ σ(XW_θ + b)`; "silu" adds, `Y + SiLU(XW_θ + b)`. `bias` is the constant b, which is not
@@ -47,13 +47,14 @@ class GateSettings:
         for field, known in _CHOICES.items():
             if (value := getattr(self, field)) not in known:
                 raise EigenlensError(
-                    f"no {field} {value!r} of a gate; there are {', '.join(known)}"
+                    f"{field} of a gate must be one of {', '.join(known)}, not {value!r}"
                 )
         if not math.isfinite(self.bias):
-            raise EigenlensError(f"the bias of a gate is a finite number, not {self.bias}")
+            raise EigenlensError(f"bias of a gate must be a finite number, not {self.bias}")
         if self.position == "G5" and (self.per == "head" or self.shared):
             raise EigenlensError(
-                "after the output projection (G5) there are no heads: the gate is one per element"
+                "after the output projection (G5) there are no heads: choose per='element' and"
+                " shared=False"
             )
 
 
@@ -61,8 +62,8 @@ class Gate(nn.Module):
     """One gate: `x (B, T, C)` and `y (B, H, T, E)`, or `y (B, T, C)` at G5, give the gated y.
 
     `W_θ` starts as N(0, 0.01/C), so that the logits of a normalised x have standard deviation 0.1
-    in any width: every gate starts near σ(b), one half where b is 0, and not in the flat part of
-    the sigmoid.
+    in any width: every gate starts near σ(b) (one half if b is 0), not in the flat part of the
+    sigmoid.
 
     >>> # x (B, T, 64) → (B, 4, T, 1)
     >>> Gate(GateSettings(per="head"), width=64, heads=4, head_width=16).values(x).shape
@@ -82,7 +83,7 @@ class Gate(nn.Module):
         self.weight = nn.Parameter(0.1 * width**-0.5 * torch.randn(width, rows, columns))
 
     def values(self, x: Tensor) -> Tensor:
-        """The gate of every token, (B, H or 1, T, E or 1), or (B, T, C) at G5."""
+        """Return the gate of every token, (B, H or 1, T, E or 1), or (B, T, C) at G5."""
         # (B, T, H, E)
         logits = (x @ self.weight.flatten(1)).unflatten(
             2, self.weight.shape[1:]
@@ -93,22 +94,22 @@ class Gate(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         if x.shape[1] != y.shape[-2]:
             raise EigenlensError(
-                f"the gate {self.settings.position} has a stream of {x.shape[1]} tokens for"
-                f" {y.shape[-2]}; give x of the tokens that it gates"
+                f"the gate {self.settings.position} got a stream of {x.shape[1]} tokens for"
+                f" {y.shape[-2]} tokens to gate; give x of the same tokens"
             )
         gate = self.values(x)
         return y * gate if self.settings.form == "sigmoid" else y + gate
 
 
 def mixture(pattern: Tensor, gate: Tensor, v: Tensor, w_o: Tensor) -> Tensor:
-    """The routes of gated attention, (B, T, H, E, C).
+    """Return the routes of gated attention, (B, T, H, E, C).
 
     Linear experts `v_j ↦ v_je W_O[h,e]`, routed by attention and gate.
 
         out[i,c] = Σ_h Σ_e Σ_j A^h_ij · g^h_ie · v^h_je · W_O[h,e,c]
 
     `pattern` A (B, H, T, S), `gate` (B, H or 1, T, E or 1) of the multiplicative form at G1, `v`
-    (B, H, S, E) and `w_o` (H, E, C). A route holds the sum over the tokens j; `mixture(...).sum((2,
+    (B, H, S, E) and `w_o` (H, E, C). A route is the sum over the tokens j; `mixture(...).sum((2,
     3))` is the output before its bias.
     """
     A, g = pattern, gate.expand(*pattern.shape[:3], v.shape[3])
@@ -122,10 +123,10 @@ class Gated(Mechanism):
     `(A V) ⊙ σ(X W_θ)` at G1; `A (V ⊙ σ(X W_θ))` at G2; `A(Q, K ⊙ σ(X W_θ)) V` at G3, `A(Q ⊙ σ(X
     W_θ), K) V` at G4.
 
-    A is that of an inner mechanism, softmax unless another is given, and so is what it can honour.
-    The values have the width of a head unless the shape's `value_width` says another. The weights
-    (`pattern`) are those of the inner mechanism: what the gate does to the values or to the output
-    is not in them.
+    A is the pattern of an inner mechanism, which is softmax by default and decides which masks are
+    supported. The values have the width of a head unless the shape's `value_width` is another.
+    `pattern` is that of the inner mechanism: it does not include what the gate does to values or
+    output.
 
     >>> # (B, 4, T, E)
     >>> Gated(GateSettings("G2"), Shape(heads=4, head_width=16, width=64))(q, k, v, x=x).shape
@@ -145,8 +146,8 @@ class Gated(Mechanism):
         super().__init__(settings, shape)
         if self.settings.position == "G5":
             raise EigenlensError(
-                "the gate G5 follows the output projection and belongs to the layer; here are G1,"
-                " G2, G3, G4"
+                "the gate G5 comes after the output projection and belongs to the layer; choose"
+                " G1, G2, G3 or G4"
             )
         self.inner = Softmax() if inner is None else inner
         of_values = self.settings.position in ("G1", "G2") and self.shape.value_width
@@ -171,7 +172,7 @@ class Gated(Mechanism):
         return self._out(self.inner.fast(*self._gated(q, k, v, given), given), given)
 
     def cost(self, n: int, d: int) -> int:
-        """The inner mechanism's, and those of the gate.
+        """The cost of the inner mechanism and of the gate.
 
         `nCd` for the logits of a gate per element (`nC` per head), `nd` to apply it.
         """
@@ -187,7 +188,7 @@ class Gated(Mechanism):
     def _gated(
         self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys or values through the gate, wherever it sits."""
+        """Return queries, keys or values after the gate, wherever it is."""
         x, at = _stream(given), self.settings.position
         if at == "G2":
             v = self.gate(x, v)
@@ -203,5 +204,5 @@ class Gated(Mechanism):
 
 def _stream(given: CallTerms) -> Tensor:
     if given.x is None:
-        raise EigenlensError("gated reads the stream: give x (B, T, C)")
+        raise EigenlensError("gated attention reads the stream: give x (B, T, C)")
     return given.x

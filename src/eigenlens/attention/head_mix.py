@@ -1,4 +1,4 @@
-"""A mechanism for each head of one layer (Multiformer, arXiv 2205.07100)."""
+"""One mechanism per group of heads in a layer (Multiformer, arXiv 2205.07100)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .contract import Mechanism, Shape
 class HeadMix(Mechanism):
     """`A^h = A_g(Q^h, K^h)` for the heads h of group g.
 
-    Groups are consecutive heads, each with a mechanism of its own.
+    Groups are consecutive heads, each group with its own mechanism.
 
     A member with weights of its own is made for the heads of its group, `Shape(heads=2, …)` for
-    two. The mix honours what all members do: it is causal where all can be, linear where all are,
-    and reads the stream where one does.
+    two. The mix supports what all members support: it can be causal if all can be, is linear if all
+    are, and reads the stream if one does.
 
     >>> HeadMix([(Softmax(), 2), (make("local", window=16), 2)])(q, k, v).shape  # (B, 4, T, E)
     """
@@ -33,8 +33,7 @@ class HeadMix(Mechanism):
     def __init__(self, groups: Sequence[tuple[Mechanism, int]]) -> None:
         if not groups or any(count < 1 for _, count in groups):
             raise EigenlensError(
-                "a mix needs groups of at least one head each, not"
-                f" {[count for _, count in groups]}"
+                f"each group of a mix needs at least one head, not {[count for _, count in groups]}"
             )
         super().__init__(shape=Shape(heads=sum(count for _, count in groups)))
         self.members = nn.ModuleList(member for member, _ in groups)
@@ -50,7 +49,8 @@ class HeadMix(Mechanism):
                 f"{member.name} ({' or '.join(member.directions)})" for member in members
             )
             raise EigenlensError(
-                f"these mechanisms share no direction and cannot be heads of one layer: {message}"
+                "these mechanisms cannot be heads of one layer, because some must be causal and"
+                f" others cannot be: {message}"
             )
         self.__dict__.update(
             directions=directions,
@@ -85,7 +85,7 @@ class HeadMix(Mechanism):
         )
 
     def cost(self, n: int, d: int) -> int:
-        """The mean over the heads, rounded, so that all heads together cost the sum of theirs."""
+        """The mean over the heads, rounded, so that all heads together cost the sum."""
         return round(self.total_cost(n, d) / self.shape.heads)
 
     def total_cost(self, n: int, d: int) -> int:
@@ -96,10 +96,10 @@ class HeadMix(Mechanism):
         return list(self.members)
 
     def _parts(self, q: Tensor, given: CallTerms) -> Iterator[tuple[Any, slice, CallTerms]]:
-        """Each member, its heads, and the terms of the call for them."""
+        """Yield each member, its heads, and the terms of the call for them."""
         if q.shape[1] != self.shape.heads:
             raise EigenlensError(
-                f"this mix is of {self.shape.heads} heads, and the queries have {q.shape[1]}"
+                f"this mix has {self.shape.heads} heads, but the queries have {q.shape[1]}"
             )
         start = 0
         for member, count in zip(self._members(), self.counts):

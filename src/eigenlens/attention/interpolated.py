@@ -1,4 +1,4 @@
-"""Attention from the scores of a few keys: the rest of each row is estimated from them.
+"""Attention from the scores of a few keys, from which the others of each row are estimated.
 
 Rows of scores `s ∈ Rⁿ` with mean μ and covariance Σ, of which only the entries at the m keys S are
 computed, have the linear estimate of least mean squared error
@@ -6,11 +6,11 @@ computed, have the linear estimate of least mean squared error
     ŝ = μ + W (s_S − μ_S)        W = Σ_{:S} (Σ_SS + λI)⁻¹        λ = ridge · tr(Σ_SS)/m
 
 and computed entries keep their exact value. Over all queries that is `Ŝ = Q (W K_S)ᵀ/√d + 1 bᵀ`
-with `b = μ − W μ_S`: every key is interpolated from m keys, and key positions get a bias. A mean of
-its own for each query position i makes the bias `b_i = μ_i − W μ_{i,S}`.
+with `b = μ − W μ_S`: every key is interpolated from m keys, and key positions get a bias. With a
+separate mean for each query position i, the bias is `b_i = μ_i − W μ_{i,S}`.
 
-Scores cost `nmd + n(n−m)m` multiply-adds against `n²d` of full attention, so they save only where m
-< nd/(n+d).
+Scores cost `nmd + n(n−m)m` multiply-adds, those of full attention `n²d`, so this saves work only if
+m < nd/(n+d).
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ RIDGE = 1e-4
 def lmmse(
     mean: Tensor, covariance: Tensor, keys: Tensor, ridge: float = RIDGE
 ) -> tuple[Tensor, Tensor]:
-    """`W (H, n, m)` and `b (H, 1 or T, n)` for the keys `(H, m)`, in float64.
+    """Return `W (H, n, m)` and `b (H, 1 or T, n)` for the keys `(H, m)`, in float64.
 
     `mean` is (H, n), or (H, T, n) for a mean of each query position; `covariance` is (H, n, n).
-    Entries of `keys` themselves get the unit rows and zero bias that leave a computed score as it
-    is.
+    Entries of `keys` themselves get unit rows and zero bias, which leave a computed score as it is.
     """
     mean, covariance = mean.double(), covariance.double()
     mean = mean[:, None] if mean.ndim == 2 else mean  # (H, 1 or T, n)
@@ -51,10 +50,10 @@ def lmmse(
 
 
 class InterpolatedKeys(Mechanism):
-    """`A = softmax(Ŝ)`; `W` and `b` are buffers, or parameters where `learned`.
+    """`A = softmax(Ŝ)`; `W` and `b` are buffers, or parameters if `learned`.
 
-    It is made from the moments of a study, for whole inputs of their length, so it has no name
-    among the mechanisms.
+    It is made from the moments of a study, for whole inputs of their length, so it cannot be made
+    by name.
 
     >>> # mean (H, n), covariance (H, n, n), keys (H, m)
     >>> mechanism = InterpolatedKeys.from_moments(mean, covariance, keys)
@@ -98,12 +97,12 @@ class InterpolatedKeys(Mechanism):
 
     @torch.no_grad()
     def refit(self, mean: Tensor, covariance: Tensor, ridge: float = RIDGE) -> None:
-        """W and b anew from other moments, for the same keys."""
+        """Compute W and b again from other moments, for the same keys."""
         for name, x in self._of_rest(*lmmse(mean, covariance, self.keys, ridge)).items():
             getattr(self, name).copy_(x)
 
     def _of_rest(self, weights: Tensor, bias: Tensor) -> dict[str, Tensor]:
-        """The rows of W and the entries of b of keys that are not computed."""
+        """Return the rows of W and the entries of b of keys that are not computed."""
         H, r = self.rest.shape
         rows = weights.gather(1, self.rest[:, :, None].expand(H, r, weights.shape[2]))
         entries = bias.gather(2, self.rest[:, None].expand(H, bias.shape[1], r))
@@ -114,7 +113,7 @@ class InterpolatedKeys(Mechanism):
         return self.keys.shape[1] + self.rest.shape[1]
 
     def pattern(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
-        """All scores are formed; those of keys that count as not computed are overwritten."""
+        """Compute all scores, and overwrite those of keys that count as not computed."""
         self._fits(k, given)
         scores = q @ k.transpose(2, 3) * given.scale  # (B, H, T, n)
         filled = []
@@ -125,11 +124,11 @@ class InterpolatedKeys(Mechanism):
         return torch.stack(filled, 1).softmax(3)
 
     def fast(self, q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
-        """By the cheapest association of the three factors.
+        """Multiply the three factors in the cheapest order.
 
-        Scores `(Q K_Sᵀ) Wᵀ`, or keys `W K_S` and then Q.
+        Scores `(Q K_Sᵀ) Wᵀ`, or first keys `W K_S` and then Q.
 
-        Keys and values are taken in the order computed, estimated: softmax does not mind.
+        Keys and values are in the order computed, estimated; softmax does not depend on the order.
         """
         self._fits(k, given)
         B, H, n, d = k.shape
@@ -148,11 +147,11 @@ class InterpolatedKeys(Mechanism):
     def _fits(self, k: Tensor, given: CallTerms) -> None:
         if k.shape[2] != self.length:
             raise EigenlensError(
-                f"W and b were fitted for {self.length} keys, and there are {k.shape[2]}"
+                f"W and b were fitted for {self.length} keys, but there are {k.shape[2]}"
             )
         if given.keys is not None:
             raise EigenlensError(
-                "W and b were fitted for whole inputs; interpolated keys know no padding"
+                "W and b were fitted for whole inputs; interpolated keys cannot have padding"
             )
 
     def _by_scores(self, n: int, d: int) -> bool:
@@ -164,12 +163,12 @@ class InterpolatedKeys(Mechanism):
         return n * m * d + n * (n - m) * m, (n - m) * m * d + n * n * d
 
     def cost(self, n: int, d: int) -> int:
-        """Multiply-adds per head: the cheaper association, and `n²d` for the values."""
+        """Multiply-adds per head: the cheaper order, and `n²d` for the values."""
         return min(self._score_costs(n, d)) + n * n * d
 
 
 def _others(keys: Tensor, n: int) -> Tensor:
-    """Of 0 … n−1 those that a row of `keys` (H, m) does not name, rising: (H, n − m)."""
+    """Return those of 0 … n−1 that a row of `keys` (H, m) lacks, ascending: (H, n − m)."""
     taken = torch.zeros(len(keys), n, dtype=torch.bool, device=keys.device).scatter(1, keys, True)
     if int(taken.sum()) != keys.numel():
         raise EigenlensError("a key was chosen twice for one head")

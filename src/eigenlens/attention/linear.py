@@ -1,12 +1,12 @@
-"""Linear attention (arXiv 2006.16236): a positive feature map in place of the exponential.
+"""Linear attention (arXiv 2006.16236): a positive feature map instead of the exponential.
 
-So keys are summed once.
+Keys are then summed only once.
 
     o_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j),      φ(x) = elu(x) + 1
 
 Under a causal mask the sums run over j ≤ i: they are a state that every token adds to, the delta
-rule without decay and erasing. A chunk of tokens meets the state before it in one product, and its
-own keys in a triangular one. The sum below the line is the one above for values of one.
+rule without decay and erasing. A chunk of tokens uses the state before it in one product, and its
+own keys in a triangular one. The denominator is the numerator for values of one.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .registry import mechanism
 
 @dataclass(frozen=True)
 class LinearSettings:
-    """`chunk`: so many tokens meet their own keys in one product, under a causal mask."""
+    """`chunk`: how many tokens use their own keys in one product, under a causal mask."""
 
     chunk: int = 32
 
     def __post_init__(self) -> None:
         if self.chunk < 1:
             raise EigenlensError(
-                f"the chunk of linear attention is at least 1 token, not {self.chunk}"
+                f"chunk of linear attention must be at least 1 token, not {self.chunk}"
             )
 
 
 def features(x: Tensor) -> Tensor:
-    """`φ(x) = elu(x) + 1`, which is `x + 1` above zero and `exp x` below.
+    """Return `φ(x) = elu(x) + 1`, which is `x + 1` above zero and `exp x` below.
 
-    So what is small is not rounded to zero.
+    This form does not round small values to zero.
     """
     return x.clamp_max(0).exp() + x.relu()
 
@@ -75,6 +75,6 @@ class Linear(Mechanism):
     def cost(self, n: int, d: int) -> int:
         """Multiply-adds of the causal form, which is the slower one.
 
-        `2nd` for every token of a chunk, `nd²` to add to the state and to read it each.
+        `2nd` for every token of a chunk, and `nd²` each to add to the state and to read it.
         """
         return 2 * n * d * (min(self.settings.chunk, n) + d)

@@ -15,9 +15,9 @@ from .registry import mechanism
 
 
 def segments(n: int, m: int) -> Tensor:
-    """The mean over each of m segments of n positions, as a matrix (m, n).
+    """Return the mean over each of m segments of n positions, as a matrix (m, n).
 
-    Their lengths differ by at most one.
+    The lengths of segments differ by at most one.
     """
     if not 1 <= m <= n:
         raise EigenlensError(f"{n} positions cannot be cut into {m} segments")
@@ -28,13 +28,13 @@ def segments(n: int, m: int) -> Tensor:
 
 @dataclass(frozen=True)
 class LinformerSettings:
-    """`size` m: how many projected keys there are; no more than the length."""
+    """`size` m: how many projected keys there are, at most the length."""
 
     size: int = 64
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise EigenlensError(f"Linformer projects to at least 1 key, not size={self.size}")
+            raise EigenlensError(f"size of Linformer must be at least 1, not {self.size}")
 
 
 @mechanism("linformer", letter="I")
@@ -43,9 +43,9 @@ class Linformer(Mechanism):
 
     They start as means over m segments of the length n.
 
-    E and F belong to places. Padding counts as zeros, and so does what an input shorter than n
-    lacks: both are projected with their columns left out. Segments without a token keep a key of
-    zeros, which takes its share of the softmax.
+    E and F belong to positions. Padding counts as zeros, and so do the missing positions of an
+    input shorter than n: their columns are left out of the projection. Segments without a token
+    keep a key of zeros, which takes its share of the softmax.
 
     >>> Linformer.of(heads=4, length=256, size=64)(q, k, v).shape  # (B, 4, T, E) for up to 256 keys
     """
@@ -83,10 +83,10 @@ class Linformer(Mechanism):
         return F.scaled_dot_product_attention(q, E @ k, V @ v, scale=given.scale)
 
     def _standing(self, x: Tensor, S: int, given: CallTerms) -> Tensor:
-        """The columns of a projection for S keys, zero at padding: (B or 1, H, m, S)."""
+        """Return the columns of a projection for S keys, zero at padding: (B or 1, H, m, S)."""
         if x.shape[2] < S:
             raise EigenlensError(
-                f"this Linformer was made for {x.shape[2]} keys, and there are {S}"
+                f"this Linformer was made for at most {x.shape[2]} keys, but there are {S}"
             )
         columns = x[None, :, :, :S]
         return columns if given.keys is None else columns * given.keys[:, None, None, :].to(x.dtype)

@@ -1,7 +1,7 @@
-"""What a mask says: which pairs of query and key it excludes, and which numbers it adds to scores.
+"""What a mask means: which pairs of query and key it excludes, and what it adds to scores.
 
-A mask is boolean (True: the query may look) or additive (a number for each pair). Whoever reads a
-mask asks this module, so that capture, mechanisms and drop-ins never disagree about a pair.
+A mask is boolean (True: the query may look) or additive (a number for each pair). All code that
+reads a mask uses this module, so that capture, mechanisms and drop-ins never disagree about a pair.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import EigenlensError
 
 EXCLUDES = -8192.0
-"""An additive mask excludes a pair where it is this low or lower.
+"""An additive mask excludes a pair if its number is this low or lower.
 
 Models write −1e4, −1e9, the least number of their dtype, or −∞. The bound lies above all of them:
 −1e4 rounds to −9984 in bfloat16, and a bound near it would depend on the dtype. It is −2¹³, which
@@ -28,7 +28,7 @@ the same row has a bias near zero.
 
 
 def excluded(mask: Tensor) -> Tensor:
-    """Where a mask forbids the query to look, bool, of the shape of the mask.
+    """Return where a mask forbids the query to look, bool, of the shape of the mask.
 
     >>> excluded(torch.tensor([0.0, -3.0, -9984.0, -torch.inf]))
     tensor([False, False,  True,  True])
@@ -42,18 +42,18 @@ def adds_numbers(mask: Tensor) -> bool:
 
 
 def added_numbers(mask: Tensor) -> Tensor:
-    """What an additive mask adds to the scores: its numbers, and 0 where it excludes."""
+    """Return what an additive mask adds to the scores: its numbers, and 0 where it excludes."""
     return mask.masked_fill(excluded(mask), 0)
 
 
 def read_mask(mask: Tensor, T: int, S: int) -> tuple[bool, Tensor | None, Tensor | None]:
-    """`causal`, `keys` (B, S) and `pairs` of a mask as transformers hands it over.
+    """Return `causal`, `keys` (B, S) and `pairs` of a mask as transformers gives it.
 
     The mask is (B or 1, H or 1, T or 1, S).
 
-    A mask that is causality and padding is taken apart into the two, which mechanisms without an S
-    × T matrix need. An additive mask that only excludes is read like a boolean one; one that adds
-    numbers stays as it is, in `pairs`.
+    A mask of causality and padding is split into the two, which mechanisms without a T × S matrix
+    need. An additive mask that only excludes is read like a boolean one; one that adds numbers
+    stays as it is, in `pairs`.
 
     >>> read_mask(torch.ones(2, 1, 4, 4, dtype=torch.bool).tril(), 4, 4)
     (True, None, None)
@@ -76,11 +76,11 @@ def read_mask(mask: Tensor, T: int, S: int) -> tuple[bool, Tensor | None, Tensor
 
 
 def with_bias(pairs: Tensor | None, bias: Tensor | None, T: int, S: int) -> Tensor | None:
-    """A mask or bias of pairs joined with a bias of positions (…, ≥T, ≥S).
+    """Join a mask or bias of pairs with a bias of positions (…, ≥T, ≥S).
 
-    Of the bias the last T queries count.
+    Only the last T queries of the bias are used.
 
-    A bias of zeros is none: models without positions hand it over, too.
+    A bias of zeros counts as none: models without positions give one, too.
     """
     if bias is None or not bool(bias.any()):
         return pairs

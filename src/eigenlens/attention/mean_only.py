@@ -15,8 +15,8 @@ class MeanOnly(Mechanism):
 
     Or with a mean `(H, n, n)` of each pair of positions.
 
-    No query and no key enters. With a mean row all queries get the same output, `n d` multiply-adds
-    a head. It is made from the scores of a study, so it has no name among the mechanisms.
+    It uses no query and no key. With a mean row all queries get the same output, at `n d`
+    multiply-adds per head. It is made from the scores of a study, so it cannot be made by name.
     """
 
     name = "mean-only"
@@ -47,9 +47,10 @@ class MeanOnly(Mechanism):
             raise EigenlensError("one mean row for all queries cannot be causal")
         if k.shape[2] != n or rows not in (1, q.shape[2]):
             raise EigenlensError(
-                f"the mean is of {n} keys, and there are {q.shape[2]} queries of {k.shape[2]} keys"
+                f"the mean was made for {n} keys, but there are {q.shape[2]} queries of"
+                f" {k.shape[2]} keys"
             )
 
     def cost(self, n: int, d: int) -> int:
-        """The values, once for each mean row."""
+        """The cost of the values, once per mean row."""
         return self.mean.shape[1] * n * d

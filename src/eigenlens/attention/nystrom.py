@@ -19,10 +19,10 @@ ITERATIONS = 6
 
 
 def inverse(a: Tensor, iterations: int = ITERATIONS) -> Tensor:
-    """The pseudo-inverse of patterns `a (…, m, m)` by `Z ← ¼ Z (13 I − AZ (15 I − AZ (7 I − AZ)))`.
+    """Return the pseudo-inverse of patterns `a (…, m, m)` by an iteration.
 
-    The start `Aᵀ/(‖A‖₁ ‖A‖_∞)` makes it converge, cubically; six rounds are what the paper uses.
-    Rows and columns of zeros stay zeros.
+    `Z ← ¼ Z (13 I − AZ (15 I − AZ (7 I − AZ)))`. The start `Aᵀ/(‖A‖₁ ‖A‖_∞)` makes it converge,
+    cubically; the paper uses six rounds. Rows and columns of zeros stay zeros.
     """
     eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     norms = a.abs().sum(-2).amax(-1) * a.abs().sum(-1).amax(-1)
@@ -35,7 +35,7 @@ def inverse(a: Tensor, iterations: int = ITERATIONS) -> Tensor:
 
 @dataclass(frozen=True)
 class NystromSettings:
-    """`landmarks` m, no more than there are tokens; `iterations` of the inverse."""
+    """`landmarks` m, at most the number of tokens; `iterations` of the inverse."""
 
     landmarks: int = 32
     iterations: int = ITERATIONS
@@ -43,19 +43,19 @@ class NystromSettings:
     def __post_init__(self) -> None:
         if self.landmarks < 1 or self.iterations < 1:
             raise EigenlensError(
-                f"Nyström attention needs at least 1 landmark and 1 iteration: {self}"
+                f"Nyström attention needs at least 1 landmark and 1 iteration, not {self}"
             )
 
 
 @mechanism("nystrom", letter="Y")
 class Nystrom(Mechanism):
-    """`A = softmax(Q K̃ᵀ) softmax(Q̃ K̃ᵀ)⁺ softmax(Q̃ Kᵀ)`, all scores over √d.
+    """`A = softmax(Q K̃ᵀ) softmax(Q̃ K̃ᵀ)⁺ softmax(Q̃ Kᵀ)`, all scores divided by √d.
 
     Q̃ and K̃ are m segment means.
 
-    The segments cut the tokens that stand into m parts whose lengths differ by at most one;
-    padding is in none of them. No convolution of the values beside it, which the paper adds: what
-    is compared is the attention.
+    The segments cut the tokens (without padding) into m parts whose lengths differ by at most one.
+    The paper adds a convolution of the values; it is left out here, since only the attention is
+    compared.
 
     >>> make("nystrom", landmarks=16)(q, k, v).shape  # (B, H, T, E)
     """
@@ -88,10 +88,9 @@ class Nystrom(Mechanism):
         return left @ (inverse(middle, self.settings.iterations) @ (right @ v))
 
     def _segments(self, q: Tensor, k: Tensor, given: CallTerms) -> tuple[Tensor, Tensor, int]:
-        """Which segment every query (B, T) and key (B, S) is in, m at padding; and m.
+        """Return the segment of every query (B, T) and key (B, S), m at padding; and m.
 
-        An input with fewer tokens than landmarks has a segment for each of them, whatever its
-        padding.
+        An input with fewer tokens than landmarks has one segment per token, whatever its padding.
         """
         stands = [
             x.new_ones(x.shape[0], x.shape[2], dtype=torch.bool) if mask is None else mask
@@ -116,9 +115,9 @@ class Nystrom(Mechanism):
         some_k: Tensor,
         given: CallTerms,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The three patterns, (B, H, T, m), (B, H, m, m), (B, H, m, S).
+        """Return the three patterns, (B, H, T, m), (B, H, m, m), (B, H, m, S).
 
-        Landmarks of no token get nothing.
+        Landmarks without a token get nothing.
         """
 
         def pattern(a: Tensor, b: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
@@ -145,7 +144,7 @@ class Nystrom(Mechanism):
 
 
 def _means(x: Tensor, which: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """The mean of each segment (B, H, m, d), and which have any token (B, m).
+    """Return the mean of each segment (B, H, m, d), and which have any token (B, m).
 
     The mean of no token is zero.
     """

@@ -1,6 +1,6 @@
-"""Softmax that may look at nothing: one more in the denominator.
+"""Softmax that may attend to nothing: one more in the denominator.
 
-Tried as the "zero sink" in arXiv 2309.17453.
+arXiv 2309.17453 tries it as the "zero sink".
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .softmax import attend
 class OffByOne(Mechanism):
     """`A_ij = e^{s_ij} / (1 + Σ_j' e^{s_ij'})`.
 
-    Softmax beside a key of score 0 whose value is zero.
+    It is softmax with one more key, which has score 0 and value zero.
 
-    Rows sum to less than 1. The fast form puts that key before the others and goes through torch's
-    own kernel, so that the 1 is taken into the log-sum-exp.
+    Rows sum to less than 1. The fast form puts that key before the others and uses torch's own
+    kernel, so that the 1 is part of the log-sum-exp.
 
     >>> OffByOne()(q, k, v).shape  # (B, H, T, E)
     """

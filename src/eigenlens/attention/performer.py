@@ -7,10 +7,10 @@ With `x' = x · scale^½` and directions `w_r ~ N(0, I)` that are orthogonal in 
 so `φ_r(x) = exp(w_r·x' − |x'|²/2)` gives `A_ij = φ(q_i)·φ(k_j) / Σ_n φ(q_i)·φ(k_n)`, positive and
 in linear time.
 
-The exponents are kept in range without a look at other tokens, so that nothing tells of the future.
-Of a query only the ratios of features count: their largest is 1. Of a key, `w_r·k' − |k'|²/2 =
-|w_r|²/2 − |w_r − k'|²/2` is at most `|w_r|²/2`; where that is over 60 the excess goes to the
-queries' feature r. Exponents below −60 count as −60: keys that far from w_r all weigh the same
+The exponents are kept in range without reading other tokens, so that nothing depends on the future.
+For a query only the ratios of features matter: the largest is set to 1. For a key, `w_r·k' −
+|k'|²/2 = |w_r|²/2 − |w_r − k'|²/2` is at most `|w_r|²/2`; if that is over 60, the excess goes to
+the queries' feature r. Exponents below −60 count as −60: keys that far from w_r all weigh the same
 (next to nothing) in feature r.
 """
 
@@ -43,7 +43,9 @@ class PerformerSettings:
 
     def __post_init__(self) -> None:
         if self.features < 1 or self.chunk < 1:
-            raise EigenlensError(f"Performer needs at least 1 feature and 1 token at once: {self}")
+            raise EigenlensError(
+                f"Performer needs at least 1 feature and a chunk of at least 1 token, not {self}"
+            )
 
 
 @mechanism("performer", letter="P")
@@ -52,8 +54,8 @@ class Performer(Mechanism):
 
     `φ_r(x) = exp(w_r·x' − |x'|²/2)`.
 
-    The directions w follow from the width of a head, `features` and `seed`: they are no weights,
-    and every head and layer shares them.
+    The directions w follow from the width of a head, `features` and `seed`: they are not weights,
+    and all heads and layers share them.
 
     >>> make("performer", features=128)(q, k, v, causal=True).shape  # (B, H, T, E)
     """
@@ -81,9 +83,12 @@ class Performer(Mechanism):
         return (above / below.clamp_min(1e-30)).to(v.dtype)
 
     def features(self, q: Tensor, k: Tensor, given: CallTerms) -> tuple[Tensor, Tensor]:
-        """`φ(q)` (B, H, T, F), each row over its largest entry, and `φ(k)` (B, H, S, F)."""
+        """Return `φ(q)` (B, H, T, F), each row with largest entry 1, and `φ(k)` (B, H, S, F)."""
         if given.scale < 0:
-            raise EigenlensError(f"performer takes the root of the scale, which is {given.scale}")
+            raise EigenlensError(
+                "performer takes the square root of the scale, which must be 0 or more, not"
+                f" {given.scale}"
+            )
         q, k = at_least_float32(q), at_least_float32(k)
         # (F, D)
         w = directions(q.shape[3], self.settings.features, self.settings.seed, q.dtype, q.device)
@@ -110,9 +115,9 @@ def _exponents(x: Tensor, w: Tensor) -> Tensor:
 def directions(
     width: int, features: int, seed: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """`w (features, width)`, the same for the same arguments; made once.
+    """Return `w (features, width)`, always the same for the same arguments; made once.
 
-    A compiler takes them for constants.
+    A compiler treats them as constants.
     """
     return _directions(width, features, seed, dtype, device)
 
@@ -121,9 +126,9 @@ def directions(
 def _directions(
     width: int, features: int, seed: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """`w (features, width)`: rows orthogonal in blocks of `width`.
+    """Return `w (features, width)` with rows that are orthogonal in blocks of `width`.
 
-    They have the lengths of independent normal vectors.
+    The rows have the lengths of independent normal vectors.
     """
     generator = torch.Generator().manual_seed(seed)
     blocks = -(-features // width)

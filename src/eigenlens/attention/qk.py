@@ -3,13 +3,13 @@
 Its eigenvalues, a penalty on their spread, its best low rank.
 
 Shapes: `w_q` and `w_k` are (…, C, D) for a stream of width C and heads of width D, `q = x W_Q`, so
-W is (…, C, C) of rank D. Everything here works on D × D matrices; W itself is never formed. Biases
-are one more row: `augmented(w, b)` is (…, C + 1, D), which belongs to the stream with a 1 behind
-it.
+W is (…, C, C) of rank D. Everything here works on D × D matrices; W itself is never computed.
+Biases are one more row: `augmented(w, b)` is (…, C + 1, D), which belongs to the stream with a 1
+appended.
 
-The eigenvalues and the penalty follow arXiv 2402.02098. The paper's own regulariser was not at
-hand: the penalty is built from what it is said to do, shrink the spectrum and keep its mean, and is
-called LocAteR-style for that reason.
+The eigenvalues and the penalty follow arXiv 2402.02098. The paper's own regulariser was not
+available. The penalty is built from its description (it shrinks the spectrum and keeps its mean),
+and is therefore called LocAteR-style.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ class QKSpectrum:
 
     `eigenvalues` (…, D) are complex: W is not symmetric. `mean` is `tr W / d`, which is real.
     `variance` is the mean of `|λ − mean|²`; `signed` is `tr W²/d − mean²`, the mean of `(λ −
-    mean)²`, which eigenvalues off the real axis lower, and which may be negative. Both are the same
-    where all eigenvalues are real. `d · variance ≤ ‖W‖²_F − (tr W)²/d`, and they are the same where
-    W is normal.
+    mean)²`, which complex eigenvalues lower, and which may be negative. The two are equal if all
+    eigenvalues are real. `d · variance ≤ ‖W‖²_F − (tr W)²/d`, with equality if W is normal.
     """
 
     eigenvalues: Tensor
@@ -44,9 +43,9 @@ class QKSpectrum:
 
 
 def spectrum(w_q: Tensor, w_k: Tensor) -> QKSpectrum:
-    """The eigenvalues of `W_Q W_Kᵀ`, from those of `W_KᵀW_Q` (…, D, D).
+    """Return the eigenvalues of `W_Q W_Kᵀ`, from those of `W_KᵀW_Q` (…, D, D).
 
-    They are the same but for zeros.
+    They are the same except for zeros.
 
     >>> spectrum(torch.randn(12, 384, 32), torch.randn(12, 384, 32)).eigenvalues.shape
     torch.Size([12, 32])
@@ -70,17 +69,17 @@ def spectrum(w_q: Tensor, w_k: Tensor) -> QKSpectrum:
 
 
 def square_norm(w_q: Tensor, w_k: Tensor) -> Tensor:
-    """`‖W_Q W_Kᵀ‖²_F = tr(W_QᵀW_Q W_KᵀW_K)`, (…,)."""
+    """Return `‖W_Q W_Kᵀ‖²_F = tr(W_QᵀW_Q W_KᵀW_K)`, (…,)."""
     return ((w_q.mT @ w_q) * (w_k.mT @ w_k)).sum((-2, -1))
 
 
 def localisation_penalty(w_q: Tensor, w_k: Tensor) -> Tensor:
-    """`‖W‖²_F − (tr W)²/d` of every head, (…,).
+    """Return the LocAteR-style penalty `‖W‖²_F − (tr W)²/d` of every head, (…,).
 
-    LocAteR-style: zero only at multiples of the identity.
+    It is zero only for multiples of the identity.
 
-    Its gradient in W, `2(W − (tr W / d) I)`, has no trace, so that descending it in W leaves the
-    mean eigenvalue where it is. In W_Q and W_K, which have rank D < d, the mean moves too.
+    Its gradient in W, `2(W − (tr W / d) I)`, has trace zero, so that gradient descent in W keeps
+    the mean eigenvalue. In W_Q and W_K, which have rank D < d, the mean changes too.
 
     >>> localisation_penalty(torch.randn(12, 384, 32), torch.randn(12, 384, 32)).shape
     torch.Size([12])
@@ -89,19 +88,19 @@ def localisation_penalty(w_q: Tensor, w_k: Tensor) -> Tensor:
 
 
 def augmented(weight: Tensor, bias: Tensor | None) -> Tensor:
-    """(…, C, D) and (…, D) → (…, C + 1, D): `x W + b = [x 1] [W; b]`."""
+    """Append a bias as a row, (…, C, D) and (…, D) → (…, C + 1, D): `x W + b = [x 1] [W; b]`."""
     return weight if bias is None else torch.cat([weight, bias[..., None, :]], -2)
 
 
 def truncate(
     w_q: Tensor, w_k: Tensor, rank: int, b_q: Tensor | None = None, b_k: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    """Queries for which `W_Q′ W_Kᵀ` is the best approximation of `W_Q W_Kᵀ` by a matrix of `rank`.
+    """Return queries for which `W_Q′ W_Kᵀ` is the best approximation of `W_Q W_Kᵀ` of `rank`.
 
-    The keys stay.
+    The keys do not change.
 
     With `W_Q W_Kᵀ = U Σ Vᵀ` the best one is `U_r U_rᵀ W_Q W_Kᵀ`, so `W_Q′ = U_r U_rᵀ W_Q`: keys
-    that several heads share need no change. Biases are cut along as one more row. Gives `(W_Q′,)`,
+    that several heads share need no change. Biases are cut too, as one more row. Returns `(W_Q′,)`,
     with a bias `(W_Q′, b_Q′)`.
 
     >>> (cut,) = truncate(torch.randn(12, 384, 32), torch.randn(12, 384, 32), rank=4)
@@ -114,13 +113,15 @@ def truncate(
 
 
 def reduced(w_q: Tensor, metric: Tensor, rank: int) -> Tensor:
-    """`W_Q′` of `rank`, the nearest to `W_Q` in a metric S ≥ 0: (…, C, D), (…, D, D) → (…, C, D).
+    """Return the `W_Q′` of `rank` that is nearest to `W_Q` in a metric S ≥ 0.
 
-    It has the least `tr((W_Q − W_Q′) S (W_Q − W_Q′)ᵀ)`. `S = W_KᵀW_K` makes that the error of
+    (…, C, D), (…, D, D) → (…, C, D).
+
+    It has the least `tr((W_Q − W_Q′) S (W_Q − W_Q′)ᵀ)`. With `S = W_KᵀW_K` that is the error of
     `W_Q W_Kᵀ` in the Frobenius norm. With `W_Q = O R` and `R S^½ = U Σ Vᵀ` it is `O U_r U_rᵀ R`.
     """
     if rank < 0:
-        raise EigenlensError(f"a rank is at least 0, not {rank}")
+        raise EigenlensError(f"rank must be at least 0, not {rank}")
     if rank >= w_q.shape[-1]:
         return w_q.clone()
     values, vectors = torch.linalg.eigh(metric.double())
@@ -131,10 +132,11 @@ def reduced(w_q: Tensor, metric: Tensor, rank: int) -> Tensor:
 
 
 def _small(w_q: Tensor, w_k: Tensor) -> Tensor:
-    """`W_KᵀW_Q`, (…, D, D)."""
+    """Return `W_KᵀW_Q`, (…, D, D)."""
     if w_q.shape[-2:] != w_k.shape[-2:]:
         raise EigenlensError(
-            f"queries {tuple(w_q.shape)} and keys {tuple(w_k.shape)} are not two of (…, C, D)"
+            f"queries and keys must both be (…, C, D), not {tuple(w_q.shape)} and"
+            f" {tuple(w_k.shape)}"
         )
     return w_k.mT @ w_q
 

@@ -1,19 +1,19 @@
-"""Softmax attention that interpolates (arXiv 2504.15956).
+"""Softmax attention that interpolates a function (arXiv 2504.15956).
 
-As it is built in the proof that attention alone is universal.
+This is the construction in the proof that attention alone is universal.
 
     L_k = a + kΔ, k = 0 … p − 1,  Δ = (b − a)/(p − 1)          anchors
     y = wᵀx + t,  A_k = softmax_k(−(β/Δ)(y − L_k)²)            ≈ clamp(y, a, b) with values L_k, ≈
     f(y) with values f(L_k)
 
-The square is an inner product of a query and a key but for a term in y alone, which softmax does
-not see:
+The square is an inner product of a query and a key, except for a term in y alone, which softmax
+ignores:
 
     q = (2β/Δ)(y, −½),  k = (L_k, L_k²),  q·k = (2β/Δ)(y L_k − ½L_k²)
 
-With H heads each has p anchors on its H-th part of [a, b] and gives what f gains there; the gains
-add up to f. Nothing is trained. The scores are as large as β max(a², b²)/Δ: more than some hundred
-anchors ask for float64.
+With H heads, each has p anchors on its H-th part of [a, b] and gives the increase of f there; the
+increases add up to f. Nothing is trained. The scores are as large as β max(a², b²)/Δ: more than
+some hundred anchors need float64.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ HARD = 1e6
 
 
 class Ramp(nn.Module):
-    """`clamp(wᵀx + t, a, b)`, or `f` of it, of tokens x (…, C) by softmax attention: (…,).
+    """`clamp(wᵀx + t, a, b)`, or `f` of it, for tokens x (…, C) by softmax attention: (…,).
 
-    `values` is f, which makes a tensor of the shape it gets; None is the identity. `beta=None` is
+    `values` is f, which returns a tensor of the shape it gets; None is the identity. `beta=None` is
     `2/Δ`, a Gaussian of width Δ/2. Error for a Lipschitz constant ℓ of f: at most `ℓΔ/2` for large
     β, with `Δ = (b − a)/(H(p − 1))`.
 
@@ -61,14 +61,14 @@ class Ramp(nn.Module):
         super().__init__()
         if not a < b or p < 2 or heads < 1:
             raise EigenlensError(
-                f"a ramp needs a < b, two anchors and a head, not [{a}, {b}], {p} anchors, {heads}"
-                " heads"
+                f"a ramp needs a < b, at least 2 anchors and at least 1 head, not [{a}, {b}], {p}"
+                f" anchors and {heads} heads"
             )
         w = torch.ones(1) if w is None else w
         self.spacing = (b - a) / (heads * (p - 1))
         self.beta, self.t = 2 / self.spacing if beta is None else beta, t
         if not self.beta > 0:
-            raise EigenlensError(f"β is above 0, not {self.beta}")
+            raise EigenlensError(f"β must be above 0, not {self.beta}")
         edges = torch.linspace(a, b, heads * (p - 1) + 1, dtype=w.dtype, device=w.device)
         parts = edges.unfold(0, p, p - 1)  # (H, p): neighbours share an anchor
         f = values or _identity
@@ -79,13 +79,13 @@ class Ramp(nn.Module):
         self.register_buffer("start", f(edges[:1]))
 
     def queries(self, y: Tensor) -> Tensor:
-        """(N,) → (1, H, N, 2); all heads ask the same."""
+        """Return the queries, (N,) → (1, H, N, 2); they are the same for all heads."""
         q = torch.stack([y, torch.full_like(y, -0.5)], -1) * (2 * self.beta / self.spacing)
         return q.expand(1, len(self.anchors), -1, -1)
 
     @property
     def keys(self) -> Tensor:
-        """(1, H, p, 2)."""
+        """Return the keys, (1, H, p, 2)."""
         return torch.stack([self.anchors, self.anchors.square()], -1)[None]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -98,22 +98,22 @@ class Ramp(nn.Module):
 
 
 class SequenceMap(nn.Module):
-    """A sequence X (B, T, C) to a sequence (B, T, E) by two layers of softmax attention.
+    """Map a sequence X (B, T, C) to a sequence (B, T, E) by two layers of softmax attention.
 
     Without skips or MLPs.
 
         f_s(X) = Σ_m c_{s,m} φ(w_m · X + t_m),   w (M, T, C), t (M,), c (T, E, M)
 
     The class of targets is that of networks with one hidden layer of M units that read the whole
-    sequence, for any Lipschitz φ; with φ = ReLU they come as close as one likes to every continuous
-    f on the box |x| ≤ radius. The error against the network is at most `Σ_m |c_{s,m}| ℓ Δ_m/2` at
-    large β (`bound`), where unit m has p anchors on its range.
+    sequence, for any Lipschitz φ; with φ = ReLU they approximate every continuous f on the box |x|
+    ≤ radius as closely as one likes. The error against the network is at most `Σ_m |c_{s,m}| ℓ
+    Δ_m/2` at large β (`bound`), where unit m has p anchors on its range.
 
     Layer 1: head s of T + 1 finds token s by its position, a one-hot vector beside it, and adds
     `w_m,s · x_s` for every m; one more head passes the position on. Layer 2: M · T heads, a ramp of
-    φ each; head (m, s) subtracts from y_m at every token but s so much that its ramp stays at its
-    lower end. Its keys are constants: layer 2 is a softmax of a linear map, so the same numbers are
-    one layer of attention, a softmax, and a linear map (`as_softmax`).
+    φ each; at every token except s, head (m, s) subtracts so much from y_m that its ramp stays at
+    its lower end. Its keys are constants: layer 2 is a softmax of a linear map, so the same numbers
+    are one layer of attention, a softmax, and a linear map (`as_softmax`).
     """
 
     weight: Tensor
@@ -140,11 +140,11 @@ class SequenceMap(nn.Module):
         (M, T, _), (S, _, N) = weight.shape, outer.shape
         if shift.shape != (M,) or (S, N) != (T, M):
             raise EigenlensError(
-                f"weight (M, T, C), shift (M,) and outer (T, E, M) are {tuple(weight.shape)},"
-                f" {tuple(shift.shape)} and {tuple(outer.shape)}"
+                "weight, shift and outer must be (M, T, C), (M,) and (T, E, M), not"
+                f" {tuple(weight.shape)}, {tuple(shift.shape)} and {tuple(outer.shape)}"
             )
         if p < 2:
-            raise EigenlensError(f"a ramp needs two anchors, not {p}")
+            raise EigenlensError(f"a ramp needs at least 2 anchors, not {p}")
         self.p, self.focus, self.attention = p, focus, Softmax()
         reach = radius * weight.abs().sum((1, 2)).clamp_min(1e-6)  # (M,): |w_m · X| on the box
         steps = torch.linspace(0, 1, p, dtype=weight.dtype, device=weight.device)
@@ -186,9 +186,9 @@ class SequenceMap(nn.Module):
         return out[..., : len(self.shift)] + self.shift, out[..., len(self.shift) :]
 
     def queries(self, y: Tensor, place: Tensor) -> Tensor:
-        """Queries of layer 2, (B, M·T, T, 2).
+        """Return the queries of layer 2, (B, M·T, T, 2).
 
-        Away from token s, head (m, s) asks from far below its first anchor.
+        Except at token s, the query of head (m, s) is far below its first anchor.
         """
         B, T, M = y.shape
         far = 2 * (self.p - 1) * self.spacing  # twice the range
@@ -212,7 +212,7 @@ class SequenceMap(nn.Module):
 
     @property
     def keys(self) -> Tensor:
-        """Layer 2's (1, M·T, p, 2)."""
+        """Return the keys of layer 2, (1, M·T, p, 2)."""
         along = self.anchors - self.low[:, None]
         return torch.stack([along, along.square()], -1).repeat_interleave(self.weight.shape[1], 0)[
             None
@@ -220,7 +220,7 @@ class SequenceMap(nn.Module):
 
     @property
     def values(self) -> Tensor:
-        """Layer 2's (1, M·T, p, E): what φ gains from the first anchor on, times `c_{s,m}`."""
+        """Return the values of layer 2, (1, M·T, p, E): the increase of φ, times `c_{s,m}`."""
         return torch.einsum("mp,sem->mspe", self.gains, self.outer).flatten(0, 1)[None]
 
     def ramps(self, y: Tensor, place: Tensor) -> Tensor:
@@ -230,9 +230,9 @@ class SequenceMap(nn.Module):
         return self.attention(self.queries(y, place), k, v, scale=1.0).sum(1) + place @ self.floor
 
     def as_softmax(self, x: Tensor) -> Tensor:
-        """The same with layer 2 as `softmax(linear)` and a linear map.
+        """Return the same with layer 2 as `softmax(linear)` and a linear map.
 
-        One layer of attention followed by a softmax.
+        That is one layer of attention followed by a softmax.
         """
         y, place = self.mix(x)
         logits = torch.einsum("bhti,hpi->bhtp", self.queries(y, place), self.keys[0])
@@ -241,14 +241,14 @@ class SequenceMap(nn.Module):
         )
 
     def bound(self, lipschitz: float = 1.0) -> Tensor:
-        """`Σ_m |c_{s,m}| ℓ Δ_m/2`, (T, E): the largest error of ramps at large β."""
+        """Return `Σ_m |c_{s,m}| ℓ Δ_m/2`, (T, E): the largest error of ramps at large β."""
         return lipschitz * torch.einsum("tem,m->te", self.outer.abs(), self.spacing) / 2
 
 
 def network(
     weight: Tensor, shift: Tensor, outer: Tensor, x: Tensor, activation: Function = torch.relu
 ) -> Tensor:
-    """`Σ_m c_{s,m} φ(w_m · X + t_m)` itself: x (B, T, C) → (B, T, E)."""
+    """Return `Σ_m c_{s,m} φ(w_m · X + t_m)` itself: x (B, T, C) → (B, T, E)."""
     return torch.einsum(
         "tem,bm->bte", outer, activation(torch.einsum("mtc,btc->bm", weight, x) + shift)
     )
@@ -257,18 +257,18 @@ def network(
 def fit_network(
     x: Tensor, target: Tensor, units: int, seed: int = 0, pool: int = 1000
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Weight, shift and outer of ReLU units for a target (B, T, E), without descent.
+    """Return weight, shift and outer of ReLU units for a target (B, T, E), without descent.
 
-    On samples x (B, T, C).
+    They are fitted on samples x (B, T, C).
 
-    T·C + 1 of the units are straight on the whole range, one for each input and one for the
-    constant. The others are picked one by one from a `pool`, each time the one that explains most
-    of what is left (orthogonal matching pursuit); in the pool directions are uniform on the sphere
-    and shifts uniform up to the length of the longest x. The outer weights are least squares.
+    T·C + 1 of the units are linear on the whole range, one for each input and one for the constant.
+    The others are chosen one by one from a `pool`, each time the one that explains most of the rest
+    (orthogonal matching pursuit); in the pool, directions are uniform on the sphere and shifts
+    uniform up to the length of the longest x. The outer weights are least squares.
     """
     (_, T, C), n = x.shape, x[0].numel()
     if units < n + 2:
-        raise EigenlensError(f"{units} units are too few for {n} inputs: at least {n + 2}")
+        raise EigenlensError(f"{units} units are too few for {n} inputs: give at least {n + 2}")
     draw = torch.Generator().manual_seed(seed)
     flat, radius = x.flatten(1), float(x.abs().max())
     bent = torch.randn(max(pool, units), n, generator=draw, dtype=x.dtype)
@@ -289,9 +289,9 @@ def fit_network(
 
 
 def _pursuit(columns: Tensor, target: Tensor, number: int, given: int) -> list[int]:
-    """Indices of `number` columns (B, P).
+    """Return indices of `number` columns (B, P).
 
-    The first `given`, then always the one that takes most off the rest of the target.
+    The first `given`, then each time the column that explains most of the rest of the target.
     """
     # which column is best does not need more
     rest, left = target.float().clone(), columns.float().clone()

@@ -1,6 +1,6 @@
-"""Attention mechanisms by name, built in or a user's, for lab models and for transformers.
+"""Attention mechanisms by name, built in or your own, for lab models and for transformers.
 
-A class under `@mechanism("mine")` is known to `make`, to every lab model
+A class with `@mechanism("mine")` is known to `make`, to every lab model
 (`Config(mechanism="mine")`) and to `eigenlens bench`. `register("mine")` makes it an attention
 implementation of transformers, which every model can be set to:
 
@@ -12,8 +12,8 @@ A function with the signature of transformers' attention interface can be regist
     (module, q (B,H,T,D), k (B,G,S,D), v (B,G,S,E), mask, scaling, dropout, **kw) → (out (B,T,H,E),
     weights or None)
 
-Either is registered together with the function that builds its masks: without one, transformers
-hands over no mask at all, and causality and padding vanish without a sign.
+Both are registered together with the function that builds their masks: without one, transformers
+passes no mask, and causality and padding would be silently lost.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ RENAMED = {"gapless": "spectral-gap-removal"}
 """Names that mechanisms had in results of earlier versions."""
 
 UNKNOWN = ("softcap", "s_aux")
-"""What a model may ask for and no mechanism here does."""
+"""Features that a model may ask for and that no mechanism here supports."""
 
 
 def mechanism(name: str, *aliases: str, letter: str | None = None) -> Callable[[Kind], Kind]:
-    """Make a class of `Mechanism` known under a name: a decorator.
+    """Register a class of `Mechanism` under a name: a decorator.
 
     Parameters
     ----------
     name : str
         The name for `make`, for `Config(mechanism=…)` and for `eigenlens bench`.
     *aliases : str
-        Other names of it.
+        Further names.
     letter : str, optional
         A letter for patterns of layers such as `"DDDF"`. Default: none.
 
     Returns
     -------
     callable
-        The decorator, which gives the class back.
+        The decorator, which returns the class.
 
     Raises
     ------
@@ -76,7 +76,8 @@ def mechanism(name: str, *aliases: str, letter: str | None = None) -> Callable[[
         under = [name, *aliases, *([letter] if letter else [])]
         if taken := [other for other in under if _aliases.get(other, name) != name]:
             raise EigenlensError(
-                f"there is another mechanism under {taken[0]!r}: {_aliases[taken[0]]}"
+                f"there is already a mechanism called {taken[0]!r} ({_aliases[taken[0]]}); choose"
+                " another name"
             )
         _aliases.update(dict.fromkeys(under, name))
         kind.name, kind.letter = name, letter
@@ -103,7 +104,7 @@ def mechanisms() -> dict[str, type[Mechanism]]:
 
 
 def find(name: str) -> type[Mechanism]:
-    """Find a mechanism by its name, another name of it, or its letter.
+    """Find a mechanism by its name, an alias, or its letter.
 
     Parameters
     ----------
@@ -118,7 +119,7 @@ def find(name: str) -> type[Mechanism]:
     Raises
     ------
     EigenlensError
-        If there is none; the message lists the names.
+        If there is no such mechanism; the message lists the names.
 
     Examples
     --------
@@ -140,7 +141,7 @@ def make(name: str, shape: Shape | None = None, **settings: Any) -> Mechanism:
     name : str
         The name of a known mechanism.
     shape : Shape, optional
-        The shape of its layer, which a mechanism with weights of its own needs. Default: none.
+        The shape of its layer; needed by mechanisms with weights of their own. Default: none.
     **settings : object
         Its settings by name.
 
@@ -165,7 +166,7 @@ def make(name: str, shape: Shape | None = None, **settings: Any) -> Mechanism:
 
 
 def settings_of(kind: type[Mechanism], given: Mapping[str, Any]) -> Any:
-    """The settings of a mechanism, checked: names, types and values."""
+    """Return the settings of a mechanism after checking names, types and values."""
     hints = {
         field.name: get_type_hints(kind.Settings)[field.name] for field in fields(kind.Settings)
     }
@@ -175,7 +176,8 @@ def settings_of(kind: type[Mechanism], given: Mapping[str, Any]) -> Any:
             raise EigenlensError(f"no setting {key!r} of {kind.name}; it {has}")
         if not fits_type(value, hints[key]):
             raise EigenlensError(
-                f"the setting {key} of {kind.name} is {describe_type(hints[key])}, not {value!r}"
+                f"the setting {key} of {kind.name} must be {describe_type(hints[key])}, not"
+                f" {value!r}"
             )
     return kind.Settings(**given)
 
@@ -186,7 +188,7 @@ def register(
     mask_function: Callable[..., Any] | None = None,
     **settings: Any,
 ) -> None:
-    """Let models of transformers attend by a name.
+    """Register a mechanism as an attention implementation of transformers.
 
     Parameters
     ----------
@@ -194,7 +196,7 @@ def register(
         The name for `model.set_attn_implementation(name)`. One that was registered here before is
         replaced.
     mechanism : str, callable or Mechanism, optional
-        A known mechanism by name, one that was made, or a function of transformers' attention
+        A known mechanism by name, an instance, or a function of transformers' attention
         interface. Default: the known mechanism called `name`.
     mask_function : callable, optional
         The function that builds its masks. Default: that of `sdpa`.
@@ -222,8 +224,8 @@ def register(
         mechanism = make(kind.name, **settings)
     elif settings:
         raise EigenlensError(
-            f"settings {', '.join(settings)} are for mechanisms known by name, not for one that is"
-            " given"
+            f"the settings {', '.join(settings)} can only be given for a mechanism that is named,"
+            " not for an instance or a function"
         )
     if isinstance(mechanism, Mechanism):
         mechanism = interface(mechanism)
@@ -295,7 +297,7 @@ def interface(mechanism: Mechanism) -> Interface:
         asked = [option for option in UNKNOWN if options.get(option) is not None]
         if asked:
             raise EigenlensError(
-                f"{mechanism.name} does not know {asked[0]}, which this model asks for"
+                f"this model asks for {asked[0]}, which {mechanism.name} does not support"
             )
         T, keys, pairs = q.shape[2], None, None
         causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
@@ -317,6 +319,6 @@ def without_weights(kind: type[Mechanism] | Mechanism) -> None:
     """Refuse a mechanism that a loaded model cannot have."""
     if kind.own_weights:
         raise EigenlensError(
-            f"{kind.name} has weights of its own, which a loaded model has not; train it in a lab"
-            " model"
+            f"{kind.name} has weights of its own, which a loaded model does not have; train it in a"
+            " lab model"
         )

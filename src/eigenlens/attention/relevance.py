@@ -1,9 +1,9 @@
-"""How much each head of a layer contributes to what the layer gives (arXiv 2205.07100).
+"""How much each head contributes to the output of its layer (arXiv 2205.07100).
 
     c_{t,h} = ‖z_{t,h} W_O^h‖₁ / Σ_h' ‖z_{t,h'} W_O^h'‖₁
 
-z is what a head gives, W_O^h its rows of the output projection. The output is the sum of these
-terms, and a bias.
+z is the output of a head, W_O^h its rows of the output projection. The layer's output is the sum of
+these terms, plus a bias.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from torch import Tensor
 
 
 def head_terms(z: Tensor, w_o: Tensor) -> Tensor:
-    """`z^h W_O^h` (B, H, T, C) of `z` (B, H, T, E) and `w_o` (H, E, C).
+    """Return `z^h W_O^h` (B, H, T, C) from `z` (B, H, T, E) and `w_o` (H, E, C).
 
-    Summed over the heads, they are the output less its bias.
+    Their sum over the heads is the output without its bias.
     """
     return z @ w_o
 
 
 def head_relevance(z: Tensor, w_o: Tensor) -> Tensor:
-    """c (B, H, T), which sums to 1 over the heads.
+    """Return the share c (B, H, T) of each head, which sums to 1 over the heads.
 
-    A token to which no head contributes counts all alike, 1/H.
+    At a token to which no head contributes, each head has 1/H.
 
     >>> head_relevance(torch.ones(1, 2, 3, 4), torch.ones(2, 4, 5))[0, :, 0]
     tensor([0.5000, 0.5000])
@@ -35,9 +35,9 @@ def head_relevance(z: Tensor, w_o: Tensor) -> Tensor:
 
 
 def shares(sizes: Tensor) -> Tensor:
-    """Of the sizes `‖z^h W_O^h‖₁` (B, H, T) each head's share, (B, H, T).
+    """Return each head's share (B, H, T) of the sizes `‖z^h W_O^h‖₁` (B, H, T).
 
-    1/H where all are zero.
+    1/H if all are zero.
     """
     whole = sizes.sum(1, keepdim=True)
     nothing = whole == 0
@@ -47,7 +47,7 @@ def shares(sizes: Tensor) -> Tensor:
 
 
 def token_median(c: Tensor, tokens: Tensor | None = None) -> Tensor:
-    """The median of c (B, H, T) over the tokens of each input, (B, H).
+    """Return the median of c (B, H, T) over the tokens of each input, (B, H).
 
     `tokens` (B, T) is False at padding.
     """
@@ -57,14 +57,14 @@ def token_median(c: Tensor, tokens: Tensor | None = None) -> Tensor:
 
 
 def relevance_map(layers: Sequence[Tensor], tokens: Tensor | None = None) -> Tensor:
-    """The map of layers × heads: the median of c (B, H, T) over tokens, then over inputs."""
+    """Return the median of c (B, H, T) over tokens, then over inputs, for each layer: (L, H)."""
     return torch.stack([token_median(c, tokens).nanquantile(0.5, dim=0) for c in layers])
 
 
 def evenness(relevance: Tensor) -> Tensor:
-    """Entropy of the shares (…, H) of heads over log H.
+    """Return the entropy of the shares (…, H) of heads, divided by log H.
 
-    1 where all count alike, 0 where one head is all there is.
+    1 if all heads contribute equally, 0 if only one contributes.
 
     >>> evenness(torch.tensor([[0.25, 0.25, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0]]))
     tensor([1., 0.])

@@ -1,4 +1,4 @@
-"""Full attention, the yardstick of every other mechanism (arXiv 1706.03762)."""
+"""Full attention, with which every other mechanism is compared (arXiv 1706.03762)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .registry import mechanism
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
-    """Softmax attention under the terms of a call through torch's own kernel.
+    """Softmax attention under the terms of a call, by torch's own kernel.
 
-    Nothing for a query that sees no key.
+    Zero for a query that sees no key.
     """
     D, E = q.shape[3], v.shape[3]
     if D < E:  # the kernel that holds no T × S matrix wants one width; zeros change no score
@@ -38,7 +38,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
 
 @mechanism("softmax", "full", letter="F")
 class Softmax(Mechanism):
-    """`A = softmax(QKᵀ/√d)`, through torch's own kernel.
+    """`A = softmax(QKᵀ/√d)`, by torch's own kernel.
 
     >>> Softmax()(q, k, v, causal=True).shape  # (B, H, T, E)
     """

@@ -1,9 +1,9 @@
-"""Attention without its outlier (arXiv 2410.07799): what every query has in common is taken away.
+"""Attention without its outlier (arXiv 2410.07799): what all queries have in common is removed.
 
-Of a softmax pattern of T keys one singular value is near 1, and the others are of the order of
+A softmax pattern over T keys has one singular value near 1, and the others are of the order of
 T^(−1/2). The outlier belongs to the uniform matrix, which gives every query the mean of all values.
-Under a causal mask, and wherever else a query does not see every key, what is taken away is uniform
-over the keys that it sees (an extension of ours; the paper has no masks).
+Under a causal mask, and wherever else a query does not see every key, the part removed is uniform
+over the keys that it sees (our extension; the paper has no masks).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .softmax import attend
 
 @mechanism("spectral-gap-removal")
 class SpectralGapRemoval(Mechanism):
-    """`A⊥ = softmax(QKᵀ/√d) − 11ᵀ/S`, for a query that sees only n keys minus `1/n` at these.
+    """`A⊥ = softmax(QKᵀ/√d) − 11ᵀ/S`; for a query that sees only n keys, minus `1/n` at these.
 
     Rows sum to 0. The fast form is torch's own kernel minus the mean of the values that a query
-    sees, under a causal mask their running mean.
+    sees (under a causal mask, their running mean).
 
     >>> SpectralGapRemoval()(q, k, v, causal=True).shape  # (B, H, T, E)
     """
@@ -38,14 +38,14 @@ class SpectralGapRemoval(Mechanism):
         return attend(q, k, v, given) - mean_seen(q, k, v, given)
 
     def cost(self, n: int, d: int) -> int:
-        """That of softmax, and the mean of the values."""
+        """The cost of softmax, and of the mean of the values."""
         return 2 * n * n * d + n * d
 
 
 def mean_seen(q: Tensor, k: Tensor, v: Tensor, given: CallTerms) -> Tensor:
-    """The mean of the values that each query sees, (B, H, T or 1, E).
+    """Return the mean of the values that each query sees, (B, H, T or 1, E).
 
-    Nothing where it sees none.
+    Zero if it sees none.
     """
     if given.pairs is not None:
         seen = given.allowed(q, k)

@@ -1,7 +1,7 @@
 """Attention to evenly spaced keys only: what a subset gives without any statistics.
 
-One half of the fixed pattern of sparse transformers (arXiv 1904.10509), places that all queries
-see, alone and both ways.
+This is one half of the fixed pattern of sparse transformers (arXiv 1904.10509), the places that all
+queries see, alone and without a causal mask.
 """
 
 from __future__ import annotations
@@ -19,34 +19,33 @@ from .softmax import attend
 
 
 def evenly_spaced(n: int, m: int) -> Tensor:
-    """m of n positions, one in the middle of each of m equal segments: `⌊(i + ½) n/m⌋`.
+    """Return m of n positions, the middles of m equal segments: `⌊(i + ½) n/m⌋`.
 
     >>> evenly_spaced(8, 2)
     tensor([2, 6])
     """
     if not 1 <= m <= n:
-        raise EigenlensError(f"{m} keys cannot be chosen of {n}")
+        raise EigenlensError(f"{m} keys cannot be chosen from {n}")
     return ((2 * torch.arange(m) + 1) * n) // (2 * m)
 
 
 @dataclass(frozen=True)
 class UniformSettings:
-    """How many `keys` m are attended to; no more than there are."""
+    """`keys` m: how many keys are used, at most as many as there are."""
 
     keys: int = 32
 
     def __post_init__(self) -> None:
         if self.keys < 1:
-            raise EigenlensError(
-                f"attention to evenly spaced keys needs at least 1 of them, not keys={self.keys}"
-            )
+            raise EigenlensError(f"keys must be at least 1, not {self.keys}")
 
 
 @mechanism("uniform-keys")
 class UniformKeys(Mechanism):
     """`A = softmax(Q K_Sᵀ/√d)` on the same m evenly spaced keys S for every head, and 0 elsewhere.
 
-    They are evenly spaced among the tokens that stand: what is padded gives what it gives alone.
+    They are evenly spaced among the tokens without padding, so that padding does not change the
+    result.
 
     >>> make("uniform-keys", keys=8)(q, k, v).shape  # (B, H, T, E)
     """
@@ -78,7 +77,7 @@ class UniformKeys(Mechanism):
         return attend(q, k, v, CallTerms(given.scale, keys=real))
 
     def _chosen(self, k: Tensor, given: CallTerms) -> tuple[Tensor, Tensor]:
-        """The places of the keys (B or 1, m) and which of them there are.
+        """Return the places of the keys (B or 1, m), and which of them exist.
 
         An input may have fewer tokens than m.
         """

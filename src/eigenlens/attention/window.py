@@ -1,4 +1,4 @@
-"""Attention to a window of near tokens, and maybe the first ones as sinks (arXiv 2309.17453)."""
+"""Attention to a window of near tokens and, if asked for, the first tokens (arXiv 2309.17453)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .registry import mechanism
 from .softmax import attend
 
 LEAST = 16
-"""Queries of a chunk, at least: chunks of a few rows cost more in calls than they save in pairs."""
+"""The least queries per chunk: smaller chunks cost more in calls than they save in pairs."""
 
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """A query sees itself, `window` − 1 tokens before it, and the first `sinks` tokens.
+    """A query sees itself, the `window` − 1 tokens before it, and the first `sinks` tokens.
 
-    Both ways it also sees as many after it.
+    Without a causal mask it also sees as many tokens after it.
     """
 
     window: int = 256
@@ -31,9 +31,9 @@ class WindowSettings:
 
     def __post_init__(self) -> None:
         if self.window < 1:
-            raise EigenlensError(f"a window has at least 1 token, not {self.window}")
+            raise EigenlensError(f"window must be at least 1 token, not {self.window}")
         if self.sinks < 0:
-            raise EigenlensError(f"the number of sinks is 0 or more, not {self.sinks}")
+            raise EigenlensError(f"sinks must be 0 or more, not {self.sinks}")
 
 
 @mechanism("window")
@@ -43,12 +43,12 @@ class Window(Mechanism):
     A window of near tokens and a few sinks.
 
     Causal: `W(i) = {j : i − window < j ≤ i}`, and of the sinks those up to i. Both ways: `W(i) = {j
-    : |i − j| < window}`, and all sinks. The sinks are the first tokens that stand, so that padding
-    on the left moves them along. Both ways there are as many queries as keys: those of another
-    sequence have no place among them, and are refused.
+    : |i − j| < window}`, and all sinks. The sinks are the first tokens that are not padding, so
+    that padding on the left shifts them. Both ways there must be as many queries as keys: queries
+    of another sequence have no place among the keys, and are refused.
 
-    The fast form cuts the queries into chunks of about a window; each meets the keys around it and
-    the sinks in one batched call. Time and memory are of the order of n · window.
+    The fast form cuts the queries into chunks of about a window; each chunk attends to the keys
+    around it and the sinks in one batched call. Time and memory are of the order of n · window.
 
     >>> Window(WindowSettings(window=64, sinks=1))(q, k, v, causal=True).shape  # (B, H, T, E)
     """
@@ -62,9 +62,9 @@ class Window(Mechanism):
         )
 
     def window_pairs(self, q: Tensor, k: Tensor, given: CallTerms) -> Tensor:
-        """Where windows and sinks are, (B or 1, 1, T, S) bool.
+        """Return where windows and sinks are, (B or 1, 1, T, S) bool.
 
-        Whether or not a call lets a query look there.
+        Whether or not the call lets a query look there.
         """
         T, S = q.shape[2], k.shape[2]
         place = torch.arange(T, device=q.device) + _offset(T, S, given)
@@ -124,20 +124,20 @@ class Window(Mechanism):
         return out.view(B, N, H, c, -1).transpose(1, 2).reshape(B, H, N * c, -1)[:, :, :T]
 
     def cost(self, n: int, d: int) -> int:
-        """`nd` for the scores and `nd` for the values of every key that a query sees both ways."""
+        """`nd` for the scores and `nd` for the values per key that a query sees both ways."""
         return 2 * n * min(n, 2 * self.settings.window - 1 + self.settings.sinks) * d
 
 
 @dataclass(frozen=True)
 class LocalSettings:
-    """A query sees itself and `window` − 1 tokens before it, both ways as many after it."""
+    """A query sees itself and the `window` − 1 tokens before it, both ways as many after it."""
 
     window: int = 64
     sinks: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if self.window < 1:
-            raise EigenlensError(f"a window has at least 1 token, not {self.window}")
+            raise EigenlensError(f"window must be at least 1 token, not {self.window}")
 
 
 @mechanism("local", letter="W")
@@ -151,21 +151,21 @@ class LocalWindow(Window):
 
 
 def _offset(T: int, S: int, given: CallTerms) -> int:
-    """The place of the first query among the keys."""
+    """Return the place of the first query among the keys."""
     if not given.causal and T != S:
         raise EigenlensError(
-            f"a window is around a token's own place, and {T} queries of {S} other tokens have none"
-            " among them"
+            f"without a causal mask a window needs as many queries as keys, not {T} queries and"
+            f" {S} keys"
         )
     return S - T
 
 
 def _gathered(t: Tensor, some: Tensor) -> Tensor:
-    """Rows (B, H, s, D) of `t` (B, H, S, D) at the places `some` (B or 1, s) of each input."""
+    """Return rows (B, H, s, D) of `t` (B, H, S, D) at the places `some` (B or 1, s)."""
     B, H, _, D = t.shape
     return t.gather(2, some[:, None, :, None].expand(B, H, some.shape[1], D))
 
 
 def _of_all_chunks(t: Tensor, N: int) -> Tensor:
-    """(B, H, s, D) → (B·N, H, s, D)."""
+    """Repeat for N chunks, (B, H, s, D) → (B·N, H, s, D)."""
     return t[:, None].expand(t.shape[0], N, *t.shape[1:]).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Capture: every attention call of a model, and the blocks that make them."""
+"""Capture every attention call of a model, and the blocks that make the calls."""
 
 from .call import AttentionCall
 from .labels import BySite, Labels, labelled, unknown_location

@@ -1,4 +1,4 @@
-"""A module that belongs to somebody else: one thread has it at a time, it comes back unchanged."""
+"""Borrow a module: one thread has it at a time, and it comes back unchanged."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _LOG = logging.getLogger("eigenlens")
 
 
 class _Owned:
-    """Who has a model: one thread, as often as it asks.
+    """Lock a model for one thread, which may lock it several times.
 
-    A block that ends in another thread than it began in ends too.
+    A block may end in another thread than it began in.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class _Owned:
         me = threading.get_ident()
         with self._changed:
             if self._blocks and self._owner != me:
-                _LOG.info("waiting for another thread, which is at work with this %s", name)
+                _LOG.info("waiting for another thread that is using this %s", name)
                 self._changed.wait_for(lambda: not self._blocks)
             self._owner, self._blocks = me, self._blocks + 1
 
@@ -48,13 +48,13 @@ _registering = threading.Lock()
 
 
 def module_of(model: Any) -> nn.Module:
-    """The module of a loaded model, or of one that is compiled; a module is its own."""
+    """Return the module of a loaded or compiled model, or the module itself."""
     return unwrapped(model if isinstance(model, nn.Module) else getattr(model, "module", model))
 
 
 @contextlib.contextmanager
 def in_one_thread(module: nn.Module) -> Iterator[None]:
-    """While the block runs, no other thread captures or studies the module: it waits."""
+    """While the block runs, other threads that want to capture or study the module wait."""
     known = next(module.parameters(), module)
     with _registering:
         owned = _owned.setdefault(known, _Owned())
@@ -66,7 +66,7 @@ def in_one_thread(module: nn.Module) -> Iterator[None]:
 
 
 class WholeProcess:
-    """A setting that all threads share: the first block enters it, the last one leaves it."""
+    """A setting that all threads share: the first block sets it, the last one resets it."""
 
     def __init__(self, setting: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
         self._setting, self._lock, self._blocks = setting, threading.Lock(), 0
@@ -93,7 +93,7 @@ def _eager() -> contextlib.AbstractContextManager[Any]:
 
 
 uncompiled = WholeProcess(_eager)
-"""Compiled modules run as they are written: compiled code shows no attention."""
+"""Run compiled modules uncompiled: compiled code shows no attention."""
 
 
 @contextlib.contextmanager
@@ -111,11 +111,11 @@ _same_random_numbers = WholeProcess(_random_numbers)
 
 @contextlib.contextmanager
 def evaluation_mode(module: nn.Module, device: str | torch.device | None = None) -> Iterator[None]:
-    """The module in evaluation mode on a device while the block runs; then all is as before.
+    """Put the module in evaluation mode on a device while the block runs; then restore it.
 
-    Training flags of every part, `requires_grad` of every parameter, the device and the random
-    numbers to come are restored, also after an error. The device None or `auto` is where the module
-    is.
+    Training flags of every part, `requires_grad` of every parameter, the device and the state of
+    the random numbers are restored, also after an error. With the device None or `auto` the module
+    stays where it is.
     """
     with in_one_thread(module), _same_random_numbers.on():
         modes = {part: part.training for part in module.modules()}

@@ -1,4 +1,4 @@
-"""One attention call, as every backend of capture hands it on."""
+"""One attention call, in the form that every backend of capture gives it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class AttentionCall:
 
     Shapes: `q (B,H,T,D)`, `k (B,G,S,D)`, `v (B,G,S,E)` with `G` key-value heads, `H` a multiple of
     `G` (grouped queries). The scores are `softcap(scale · q kᵀ) + bias`, the pattern their softmax
-    over the allowed keys, with the sink logits (one per head, no key of their own) in the
-    denominator where the model has them. Tensors of a model in half precision are held in float32:
-    their products, and sums of those, leave the range and the precision of 16 bits.
+    over the allowed keys, with the sink logits (one per head, without a key) in the denominator if
+    the model has them. Tensors of a model in half precision are stored in float32, because their
+    products and sums exceed the range and precision of 16 bits.
     """
 
     site: Site
@@ -48,26 +48,26 @@ class AttentionCall:
 
     @property
     def layer(self) -> int:
-        """The layer in its stack, from 0."""
+        """The number of the layer in its stack, from 0."""
         return self.site.layer
 
     @property
     def heads(self) -> int:
-        """Query heads, H."""
+        """The number of query heads, H."""
         return self.q.shape[1]
 
     @property
     def group(self) -> int:
-        """Query heads that share a key-value head."""
+        """The number of query heads that share a key-value head."""
         return self.heads // self.k.shape[1]
 
     @property
     def linear(self) -> bool:
-        """The scores are the plain products `scale · q kᵀ`: no cap, no bias."""
+        """Whether the scores are the plain products `scale · q kᵀ`, without cap or bias."""
         return self.softcap is None and self.bias is None and not self._additive
 
     def of_heads(self, heads: Sequence[int] | Tensor) -> AttentionCall:
-        """The call of some query heads `(h,)` alone: q, k, v become `(B, h, …)`.
+        """The same call with only the query heads `(h,)`: q, k, v become `(B, h, …)`.
 
         Each head comes with the keys and values it reads.
         """
@@ -89,7 +89,7 @@ class AttentionCall:
         )
 
     def of_inputs(self, chosen: slice | Tensor) -> AttentionCall:
-        """The call of some of its inputs alone: q, k, v become `(b, …)`."""
+        """The same call with only some of its inputs: q, k, v become `(b, …)`."""
 
         def part(x: Tensor | None) -> Tensor | None:
             return x[chosen] if x is not None and x.ndim == 4 and x.shape[0] > 1 else x
@@ -110,7 +110,7 @@ class AttentionCall:
 
     @cached_property
     def mask_shape(self) -> MaskShape:
-        """The form of the mask, worked out once for all calls of a pass that share the mask."""
+        """The form of the mask, computed once for all calls of a pass that share the mask."""
         if self.mask is None:
             return self._find_mask_shape()
         key = (self.mask,) if self.query_valid is None else (self.mask, self.query_valid)
@@ -125,7 +125,7 @@ class AttentionCall:
     def allowed(self) -> Tensor | None:
         """The pairs that mask and causality allow, `(B or 1, H or 1, T, S)` bool.
 
-        None where there is no mask.
+        None if there is no mask.
         """
         T, S = self.q.shape[2], self.k.shape[2]
         return None if self.mask is None else allowed_pairs(self.mask, T, S, self.causal)
@@ -133,7 +133,7 @@ class AttentionCall:
     def valid(self) -> Tensor:
         """The pairs that count, `(B or 1, H or 1, T, S)` bool.
 
-        They are allowed by the mask, and the query is no padding.
+        The mask allows them, and the query is not padding.
         """
         shape = self.mask_shape
         if shape.valid is not None:
@@ -146,7 +146,7 @@ class AttentionCall:
 
     @cached_property
     def scaled_q(self) -> Tensor:
-        """`scale · q` (B, H, T, D)."""
+        """The scaled queries `scale · q`, (B, H, T, D)."""
         return self.q * self.scale
 
     @property
@@ -179,20 +179,20 @@ class AttentionCall:
 
     @cached_property
     def query_gram(self) -> Tensor:
-        """`Σ_i q_i q_iᵀ` of the scaled valid queries of each input, `(H, B, D, D)`."""
+        """`Σ_i q_i q_iᵀ` over the scaled valid queries of each input, `(H, B, D, D)`."""
         return self.head_queries.transpose(2, 3) @ self.head_queries
 
     @cached_property
     def query_sum(self) -> Tensor:
-        """`Σ_i q_i` of the scaled queries of each input, `(H, B, D)`, over valid queries."""
+        """`Σ_i q_i` over the scaled valid queries of each input, `(H, B, D)`."""
         return self.head_queries.sum(2)
 
     def raw_scores(self) -> Tensor:
-        """Scores of all pairs, masked ones included, `(B, H, T, S)`."""
+        """The scores of all pairs, masked ones included, `(B, H, T, S)`."""
         return self.shaped(self.scaled_q @ self.keys.transpose(2, 3))
 
     def shaped(self, products: Tensor) -> Tensor:
-        """Cap, position bias and additive mask on products `scale · q kᵀ (B, H, T, S)`.
+        """Apply cap, position bias and additive mask to products `scale · q kᵀ (B, H, T, S)`.
 
         The products may be exact or estimated.
         """
@@ -207,7 +207,7 @@ class AttentionCall:
         return scores
 
     def scores(self, fill: float = -torch.inf) -> Tensor:
-        """The true pre-softmax scores, `(B, H, T, S)`; pairs that do not count hold `fill`."""
+        """The scores before the softmax, `(B, H, T, S)`; pairs that do not count hold `fill`."""
         return self.masked(self.raw_scores(), fill)
 
     def masked(self, scores: Tensor, fill: float = -torch.inf) -> Tensor:
@@ -222,7 +222,7 @@ class AttentionCall:
         return self.pattern_of(self.raw_scores())
 
     def pattern_of(self, scores: Tensor) -> Tensor:
-        """The probabilities that other scores `(B, H, T, S)` than its own would give this call."""
+        """The probabilities that other scores `(B, H, T, S)` would give in this call."""
         scores = self.masked(scores)
         if self.sinks is not None:
             sink = self.sinks.to(scores.dtype).reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)

@@ -1,4 +1,4 @@
-"""What a person reads: heads are called `L3H4`, layers `L3`, of several stacks `encoder L3`."""
+"""Labels for people: heads are `L3H4`, layers `L3`; with several stacks `encoder L3`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _WHERE = ("stack", "layer", "head")
 
 
 class Labels:
-    """What layers and heads are called among these stacks.
+    """The labels of layers and heads among these stacks.
 
-    With the stack in front if there are several.
+    The name of the stack comes first if there are several.
 
     >>> Labels(["encoder"])(Head("encoder", 3, 4))
     'L3H4'
@@ -36,21 +36,21 @@ class Labels:
         }
 
     def __call__(self, where: Head | Site | str) -> str:
-        """Of a head, a layer, or a stack, which is given by its name."""
+        """The label of a head, a layer, or a stack, which is given by its name."""
         if isinstance(where, str):
             return self.stack(where)
         several = len(self._stacks.keys() | {where.stack}) > 1
         return f"{self.stack(where.stack)} {where.label}" if several else where.label
 
     def stack(self, stack: str) -> str:
-        """What a stack is called: `cross` for `decoder.cross`, if no other is called so."""
+        """The label of a stack: `cross` for `decoder.cross`, if no other stack has that label."""
         return self._stacks.get(stack, stack)
 
 
 def unknown_location(
     what: str, given: Head | Site | str, known: Iterable[Head | Site | str]
 ) -> EigenlensError:
-    """The error for a head, layer or stack that is none of the known ones."""
+    """Return the error for an unknown head, layer or stack."""
     locations = [*known, given]
     labels = Labels(_stacks(locations))
     return unknown_name(what, labels(given), [labels(location) for location in locations[:-1]])
@@ -61,17 +61,18 @@ def _stacks(locations: Iterable[Head | Site | str]) -> list[str]:
 
 
 class BySite(dict[Site, V]):
-    """A dictionary by site that says, of a site it does not have, which sites it has."""
+    """A dictionary by site whose error for an unknown site lists the known ones."""
 
     def __missing__(self, site: Site) -> V:
         raise unknown_location("site", site, self)
 
 
 def labelled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows to read: stack, layer and head become one column `head`, or `layer`, of labels.
+    """Return rows for people: one column of labels replaces stack, layer and head.
 
-    Heads without a stack are of models with one stack. In a table with several models, the stacks
-    of each model alone say whether they are named. Other tables stay as they are.
+    The column is called `head` or `layer`. Heads without a stack belong to models with one stack.
+    In a table with several models, each model decides by itself whether its stacks are named. Other
+    tables stay as they are.
 
     >>> labelled([{"stack": "encoder", "layer": 3, "head": 4, "rate": 0.5}])
     [{'head': 'L3H4', 'rate': 0.5}]

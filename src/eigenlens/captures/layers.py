@@ -1,4 +1,4 @@
-"""The token stream of a model: what goes into and comes out of every block, and its calls."""
+"""The token stream of a model: input and output of every block, and its attention calls."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Layer:
     """One block of a model in one forward pass.
 
     `inputs` and `outputs (B, T, C)` are copies, so that a model that adds in place does not change
-    them. A block that takes what the block before it gave has that block's `outputs` as its
-    `inputs`, the same object.
+    them. If a block reads the output of the previous block, its `inputs` and that block's `outputs`
+    are the same object.
     """
 
     site: Site  # of its self-attention
@@ -37,18 +37,18 @@ class Layer:
 
 
 def attention_names(calls: Iterable[AttentionCall]) -> dict[str, Kind]:
-    """The modules that made these calls, by path, with the kind of their attention."""
+    """Return the modules that made these calls, by path, with the kind of their attention."""
     return {call.name: call.kind for call in calls}
 
 
 def block_paths(names: Mapping[str, Kind]) -> dict[str, str]:
-    """The block of every attention module, from the paths alone.
+    """Return the block of every attention module, from the paths alone.
 
-    A module without a number in its path has none.
+    A module without a number in its path has no block.
 
     A block is the shortest prefix that ends in a number and is not shared with another
-    self-attention; modules that are named alike get prefixes of one depth. Cross-attention belongs
-    to the block of the self-attention beside it.
+    self-attention; modules whose paths differ only in numbers get prefixes of the same depth.
+    Cross-attention belongs to the block of the self-attention beside it.
 
     >>> block_paths({"layer.3.attention.self": "self", "layer.4.attention.self": "self"})
     {'layer.3.attention.self': 'layer.3', 'layer.4.attention.self': 'layer.4'}
@@ -66,7 +66,7 @@ def block_paths(names: Mapping[str, Kind]) -> dict[str, str]:
 
 
 def _unshared(paths: list[str]) -> dict[str, str]:
-    """The numbered prefix of each path that no other path has; where there is none, the longest."""
+    """Return the numbered prefix of each path that no other path has, or else the longest."""
     # by pattern, so that a stage of one block is not taken for the block
     depth: dict[str, int] = {}
     for path in paths:
@@ -89,7 +89,7 @@ def _prefixes(path: str) -> list[str]:
 
 @dataclass
 class _Running:
-    """A block between its start and its end."""
+    """A block that has started and not ended."""
 
     path: str
     inputs: Tensor | None
@@ -97,7 +97,7 @@ class _Running:
 
 
 class _LayerWatch(OwnThread):
-    """Puts the streams and the calls of a pass together."""
+    """Assembles the streams and the calls of a pass."""
 
     def __init__(
         self, model: nn.Module, blocks: dict[str, str], sink: Callable[[Layer], Any]
@@ -174,7 +174,7 @@ class _LayerWatch(OwnThread):
 
 
 def _stream(x: Tensor, attention: nn.Module) -> Tensor | None:
-    """`x` as (B, T, C); None where it is no sequence of tokens (a picture with its channels)."""
+    """Return `x` as (B, T, C); None if it is not a sequence of tokens (a picture with channels)."""
     if x.ndim == 2:
         return x.detach()[None]
     # nn.MultiheadAttention takes (T, B, C) unless it says so
@@ -193,7 +193,7 @@ def capture_layers(
 ) -> Iterator[list[Layer]]:
     """Capture every block of `model` while this one runs.
 
-    `names` are its attention modules, from a pass before.
+    `names` are its attention modules, from an earlier pass.
 
     >>> with capture(model) as seen:
     ...     model(**inputs)
@@ -201,16 +201,16 @@ def capture_layers(
     ...     model(**inputs)
     >>> layers[0].inputs.shape, layers[0].calls[0].pattern().shape      # (B, T, C), (B, H, T, T)
 
-    With a `sink`, each layer is handed to it as its block ends and nothing is kept (the list stays
-    empty). `calls` gets the attention calls as they happen, as the sink of `capture` does, so that
-    one forward pass serves both.
+    A `sink` gets each layer when its block ends, and nothing is kept (the list stays empty).
+    `calls` gets the attention calls as they happen, like the sink of `capture`, so that one forward
+    pass serves both.
     """
     module, blocks = module_of(model), block_paths(names)
     if not blocks:
         listed = ", ".join(list(names)[:3]) or "none was named"
         raise EigenlensError(
-            f"no block of {type(module).__name__} holds its attention ({listed}): no number in the"
-            " path"
+            f"no block of {type(module).__name__} can be found: the paths of its attention modules"
+            f" ({listed}) contain no number"
         )
     layers: list[Layer] = []
     watch = _LayerWatch(module, blocks, sink or layers.append)

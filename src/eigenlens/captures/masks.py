@@ -23,9 +23,9 @@ class MaskShape:
       fixed      another pattern, the same in every input, no padding (such as a sliding window)
       varied     anything else (causal with padding, packed sequences)
 
-    Padding is a query that is no token, or a key that the mask hides from every query. It depends
-    on the input, so a mask with padding is never `fixed`, also where the inputs of a batch happen
-    to share it or there is only one.
+    Padding is a query that is not a token, or a key that the mask hides from every query. It
+    depends on the input, so a mask with padding is never `fixed`, even if all inputs of a batch
+    happen to share it or there is only one.
     """
 
     form: Literal["full", "rectangle", "causal", "fixed", "varied"]
@@ -35,10 +35,10 @@ class MaskShape:
 
 
 class MaskShapes:
-    """The shapes of the masks of one forward pass, worked out once for all calls that share a mask.
+    """The shapes of the masks of one forward pass, computed once for all calls that share a mask.
 
-    A mask is known by its identity, as long as it lives and nobody writes into it: a later mask may
-    get the address of one that is gone. `terms` is what else the shape depends on.
+    A mask is recognised by its identity, as long as it lives and is not written to: a later mask
+    may get the address of one that is gone. `terms` is everything else that the shape depends on.
     """
 
     def __init__(self) -> None:
@@ -67,17 +67,17 @@ class MaskShapes:
 
 
 def _version(x: Tensor) -> int:
-    """How often a tensor was written into; tensors of inference mode do not count it."""
+    """Return how often a tensor was written to; tensors of inference mode do not count it."""
     return 0 if x.is_inference() else x._version
 
 
 def causal_pairs(T: int, S: int, device: torch.device) -> Tensor:
-    """Query i sees keys j ≤ i: (1, 1, T, S) bool."""
+    """Return the causal pairs, (1, 1, T, S) bool: query i sees keys j ≤ i."""
     return torch.ones(T, S, dtype=torch.bool, device=device).tril()[None, None]
 
 
 def allowed_pairs(mask: Tensor, T: int, S: int, causal: bool = False) -> Tensor:
-    """The pairs that a mask, and causality where it holds, allow: (B or 1, H or 1, T, S) bool."""
+    """Return the pairs that a mask, and causality if it holds, allow: (B or 1, H or 1, T, S)."""
     allowed = ~excluded(mask)
     while allowed.ndim < 4:
         allowed = allowed[None]
@@ -91,11 +91,11 @@ def find_shape(
     queries: Tensor | None,
     size: tuple[int, int, int],
 ) -> MaskShape:
-    """The shape of the mask of a call of `size` (B, T, S).
+    """Return the shape of the mask of a call of `size` (B, T, S).
 
-    `allowed` are the pairs that the mask allows, causality included, or None where there is no
-    mask; `causal` the pairs of `causal_pairs` where the call is causal, else None; `queries` (B, T)
-    is False at padding.
+    `allowed` are the pairs that the mask allows, causality included, or None if there is no mask;
+    `causal` are the pairs of `causal_pairs` if the call is causal, else None; `queries` (B, T) is
+    False at padding.
     """
     B, T, S = size
     padded = queries is not None and not bool(queries.all())

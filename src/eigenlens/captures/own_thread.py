@@ -1,4 +1,4 @@
-"""Whose thread is running: a capture sees only the passes of the thread that opened it."""
+"""Which thread is running: a capture sees only the passes of the thread that opened it."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ class OwnThread:
 
     @property
     def here(self) -> bool:
-        """Whether the running thread is one that it belongs to."""
+        """Whether it belongs to the running thread."""
         return self._thread is None or self._thread == threading.get_ident()

@@ -1,4 +1,4 @@
-"""A model in float64, also where its own code casts to float32."""
+"""A model in float64, even where its own code casts to float32."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def stays_double() -> Iterator[None]:
     """While the block runs, float64 tensors are not cast to float32.
 
     Many models compute norms, softmax and rotary angles in float32 whatever their weights are,
-    which leaves float64 curves a floor near 1e-8.
+    which would limit the accuracy of float64 curves to about 1e-8.
     """
     with _NoDescent():
         yield
 
 
 class _NoDescent(TorchFunctionMode):
-    """Turns casts from float64 to float32, and softmax asked for in float32, into float64."""
+    """Replaces casts from float64 to float32, and softmax in float32, by float64."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None

@@ -12,9 +12,9 @@ from ..errors import EigenlensError
 
 
 class RotaryRecorder:
-    """Notes the `(cos, sin)` that each attention module gets, and turns queries and keys back.
+    """Notes the `(cos, sin)` that each attention module gets, and undoes the rotation.
 
-    The rotation is undone with the family's own function, by the opposite angle: R(θ)⁻¹ = R(−θ).
+    It turns queries and keys with the family's own function by the opposite angle: R(θ)⁻¹ = R(−θ).
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -50,8 +50,8 @@ class RotaryRecorder:
         gap = (again[0] - q).abs().max() + (again[1] - k).abs().max()
         if gap > 1e-3 * (1 + q.abs().max() + k.abs().max()):
             raise EigenlensError(
-                f"the rotary embedding of {type(module).__name__} cannot be undone (it is no pure"
-                " rotation)"
+                f"the rotary embedding of {type(module).__name__} cannot be undone (it is not a"
+                " pure rotation)"
             )
         return before
 
@@ -61,7 +61,7 @@ class RotaryRecorder:
 
 
 def _turn(rotate: Any, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotate; only the leading dimensions where the family turns only those."""
+    """Rotate x, or only its leading dimensions if the family rotates only those."""
     turned = cos.shape[-1]
     try:
         return rotate(q, k, cos, sin)

@@ -1,4 +1,4 @@
-"""Capture the attention of a model, whichever way it attends."""
+"""Capture the attention of a model, however it computes it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .sites import Site, SiteNames
 
 
 class AttentionNotSeen(EigenlensError):
-    """The model attends in a way that neither backend can see."""
+    """The model computes attention in a way that no backend can see."""
 
 
 class _Hidden(threading.local):
-    """How many blocks of this thread ask not to be seen."""
+    """How many blocks of this thread have disabled capture."""
 
     depth = 0
 
@@ -32,9 +32,9 @@ _hidden = _Hidden()
 
 @contextlib.contextmanager
 def capture_disabled() -> Iterator[None]:
-    """No session sees the attention calls of this block.
+    """Hide the attention calls of this block from all sessions.
 
-    For what runs a part of a model a second time, to check it.
+    For code that runs a part of a model a second time, to check it.
     """
     _hidden.depth += 1
     try:
@@ -44,7 +44,7 @@ def capture_disabled() -> Iterator[None]:
 
 
 class _MaskPass(threading.local):
-    """What is known of the masks in the pass that this thread runs."""
+    """What is known about the masks in the pass that this thread runs."""
 
     def __init__(self) -> None:
         self.start()
@@ -58,7 +58,7 @@ class _MaskPass(threading.local):
 
 
 class Session(OwnThread):
-    """The attention calls of one model while it is captured; each of `sinks` gets them in turn.
+    """Sends the attention calls of one model to each of `sinks` while it is captured.
 
     With `replaces`, the output `(B, H, T, E)` that the last sink returns is used instead of the
     model's own attention; None lets the model attend as before. Only calls of the thread that
@@ -96,7 +96,7 @@ class Session(OwnThread):
     ) -> tuple[AttentionCall, Tensor | None]:
         """Build the call of this module and pass it on.
 
-        Gives the output to use instead of the model's own, or None.
+        Returns the output to use instead of the model's own, or None.
         """
         kind, hidden = self.names.kind(module), _hidden.depth > 0
         call = AttentionCall(
@@ -122,10 +122,10 @@ class Session(OwnThread):
         return call, output if self.replaces else None
 
     def _query_valid(self, call: AttentionCall) -> Tensor | None:
-        """Which queries are tokens and not padding, (B, T), or None where all are.
+        """Return which queries are tokens and not padding, (B, T), or None if all are.
 
-        In self-attention padding is what may not attend to itself. Cross-attention follows the
-        self-attention of the same decoder layer, whose queries it shares.
+        In self-attention a query is padding if it may not attend to itself. Cross-attention follows
+        the self-attention of the same decoder layer, whose queries it shares.
         """
         B, _, T, _ = call.q.shape
         if call.kind == "cross":
@@ -149,10 +149,10 @@ class Session(OwnThread):
     def finish(self) -> None:
         if not self.seen and (self.passes or not self.replaces):
             raise AttentionNotSeen(
-                f"{type(self.model).__name__} made no attention call that can be seen: it uses"
-                " neither transformers' attention interface nor torch's"
-                " scaled_dot_product_attention, so its scores are out of reach; rewrite its"
-                " attention with torch.nn.functional.scaled_dot_product_attention to study it"
+                f"eigenlens saw no attention call of {type(self.model).__name__}: it uses neither"
+                " transformers' attention interface nor torch's scaled_dot_product_attention;"
+                " rewrite its attention with torch.nn.functional.scaled_dot_product_attention to"
+                " study it"
                 if self.passes
                 else "the model was not called while its attention was being captured"
             )
@@ -216,9 +216,9 @@ def replace_attention(
     Parameters
     ----------
     model : nn.Module or Model
-        The model, which is exactly as it was when the block ends.
+        The model; when the block ends, it is exactly as it was before.
     attend : callable
-        `attend(call)` returns the output `(B, H, T, E)`, or None where the model attends as before.
+        `attend(call)` returns the output `(B, H, T, E)`, or None to let the model attend itself.
     backend : {"auto", "transformers", "torch"}, default "auto"
         How the calls are seen, as for `capture`.
 
@@ -251,8 +251,8 @@ def installed(
         backend = "transformers" if transformers_backend.supports(session.model) else "torch"
     if session.before_rope and backend == "torch":
         raise EigenlensError(
-            "scores before the rotary embedding can only be read from models of the transformers"
-            " library"
+            "scores before the rotary embedding (before_rope) are available only for models of the"
+            " transformers library"
         )
     install = (
         transformers_backend.install(session)

@@ -1,4 +1,4 @@
-"""Where in a model something is: a layer (`Site`) or a head, and what both are called."""
+"""Where something is in a model: a layer (`Site`) or a head, and their labels."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Site:
 
     @property
     def label(self) -> str:
-        """Such as `L3`; with the stack in front by `Labels`."""
+        """The label, such as `L3`; `Labels` puts the stack in front."""
         return f"L{self.layer}"
 
     @property
     def full_label(self) -> str:
-        """Such as `encoder L3`, where the other stacks of the model are not known."""
+        """The label with its stack, `encoder L3`, for use where other stacks are not known."""
         return f"{self.stack} {self.label}"
 
     @classmethod
     def parse(cls, key: str) -> Site:
-        """The inverse of `str`: `encoder/3`."""
+        """Return the site of a key such as `encoder/3`, the inverse of `str`."""
         stack, _, layer = key.rpartition("/")
         return cls(stack, int(layer))
 
@@ -72,12 +72,12 @@ class Head:
 
     @property
     def label(self) -> str:
-        """Such as `L3H4`; with the stack in front by `Labels`."""
+        """The label, such as `L3H4`; `Labels` puts the stack in front."""
         return f"L{self.layer}H{self.head}"
 
 
 def location(stack: str, layer: int, head: int | None = None) -> Head | Site:
-    """The head, or the layer where there is no head.
+    """Return the head, or the layer if no head is given.
 
     >>> location("encoder", 3, 4), location("encoder", 3)
     (Head(stack='encoder', layer=3, head=4), Site(stack='encoder', layer=3))
@@ -86,12 +86,12 @@ def location(stack: str, layer: int, head: int | None = None) -> Head | Site:
 
 
 def location_of(row: Mapping[str, Any]) -> Head | Site:
-    """The location of a record with `stack` and `layer`, and `head` if it is about a head."""
+    """Return the location of a record with `stack` and `layer`, and `head` if it has one."""
     return location(row["stack"], row["layer"], row.get("head"))
 
 
 def field_of(name: str) -> tuple[Site, str]:
-    """Site and field of the name of a tensor in a state.
+    """Return site and field from the name of a tensor in a state.
 
     >>> field_of("encoder/3/values")
     (Site(stack='encoder', layer=3), 'values')
@@ -101,13 +101,14 @@ def field_of(name: str) -> tuple[Site, str]:
 
 
 class SiteNames:
-    """Turns the module that attends into a `Site`, the same for every pass over the same model.
+    """Maps each attention module to its `Site`, the same in every pass over the same model.
 
     The stack is the module path up to its first number, without the name of the list
     (`encoder.layer.3.…` → `encoder`); the layer is the one number of the path that differs within
     the stack. A module that is called again in the same pass (shared layers, as in ALBERT), and
-    nested numbering (stages of blocks), count upwards from there. Of a transformers model with a
-    head the stack is named as in its backbone, which a study looks at: `self/3`, not `model/3`.
+    nested numbering (stages of blocks), count upwards from there. In a transformers model with a
+    task's head, the stack is named as in the backbone, which is what a study reads: `self/3`, not
+    `model/3`.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -156,7 +157,7 @@ class SiteNames:
 
 
 class _SitePass(threading.local):
-    """The sites that were called in the pass which this thread runs."""
+    """The sites that were called in the pass that this thread runs."""
 
     def __init__(self) -> None:
         self.used: set[Site] = set()
@@ -166,7 +167,7 @@ class _SitePass(threading.local):
 
 
 def stack_of(path: str, front: Sequence[str] = ()) -> str:
-    """`encoder.layer.3` → `encoder`: the path up to the list of blocks.
+    """Return the stack of a block: its path up to the list, `encoder.layer.3` → `encoder`.
 
     Without the `front` that leads to the backbone.
 
@@ -184,7 +185,7 @@ def stack_of(path: str, front: Sequence[str] = ()) -> str:
 
 
 def front_of(model: nn.Module) -> list[str]:
-    """The path of the backbone in a transformers model; empty for any other module."""
+    """Return the path of the backbone in a transformers model; empty for any other module."""
     # slow to load; before that, nothing is a model of it
     library = sys.modules.get("transformers.modeling_utils")
     if library is None or not isinstance(model, library.PreTrainedModel):
@@ -197,7 +198,7 @@ def front_of(model: nn.Module) -> list[str]:
 
 
 def path_pattern(path: str) -> str:
-    """A path with `*` for every number in it.
+    """Return a path with `*` for every number in it.
 
     >>> path_pattern("encoder.layer.3.attention")
     'encoder.layer.*.attention'
@@ -207,7 +208,7 @@ def path_pattern(path: str) -> str:
 
 @dataclass(frozen=True)
 class SiteInfo:
-    """What one call shows of its site: the module that attends, and the shapes of its scores.
+    """What one call shows about its site: the attention module, and the shapes of its scores.
 
     Scores are `(B, heads, queries, keys)`; queries are `(B, heads, queries, head_dimension)`, keys
     `(B, kv_heads, keys, head_dimension)`.
@@ -232,17 +233,17 @@ class SiteInfo:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> SiteInfo:
-        """The inverse of `record`; older studies say nothing of `linear`, which was the rule."""
+        """The inverse of `record`; older studies do not store `linear`, which was then True."""
         known = {"linear": True, **record}
         return cls(**{name: known[name] for name in cls.__dataclass_fields__})
 
     def record(self) -> dict[str, Any]:
-        """As a study's JSON has it."""
+        """The entry as a study's JSON stores it."""
         return asdict(self)
 
 
 def attention_kinds(sites: Mapping[Site, SiteInfo]) -> dict[str, Literal["self", "cross"]]:
-    """The modules that attend, by path, with the kind of their attention.
+    """Return the attention modules by path, with the kind of their attention.
 
     They show where the blocks are.
     """

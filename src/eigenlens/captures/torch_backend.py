@@ -24,7 +24,7 @@ _MULTI_HEAD = inspect.signature(F.multi_head_attention_forward)
 
 
 class _Attending(threading.local):
-    """What this thread attends by while the function of torch is patched, the latest last."""
+    """The functions that this thread attends with while torch's is patched, the latest last."""
 
     def __init__(self) -> None:
         self.by: list[Callable[..., Tensor]] = []
@@ -47,11 +47,11 @@ def _dispatch(*args: Any, **kwargs: Any) -> Tensor:
 
 
 _dispatching = WholeProcess(lambda: mock.patch.object(F, "scaled_dot_product_attention", _dispatch))
-"""Torch's function is everybody's: each thread is led to its own."""
+"""All threads share torch's function; this sends each thread to its own."""
 
 
 class _CallWatch(TorchFunctionMode):
-    """Sees `scaled_dot_product_attention` wherever it is called, and `nn.MultiheadAttention`."""
+    """Sees every call of `scaled_dot_product_attention`, and `nn.MultiheadAttention`."""
 
     def __init__(self, session: Session, stack: list[nn.Module]) -> None:
         super().__init__()
@@ -107,9 +107,9 @@ class _CallWatch(TorchFunctionMode):
         return _SDPA(*args, **kwargs) if output is None else output
 
     def _multi_head(self, args: tuple, kwargs: dict) -> Any:
-        """Ask for no weights, and make them from the captured call.
+        """Ask for no weights, and compute them from the captured call.
 
-        `need_weights=True` takes a path of its own past SDPA.
+        With `need_weights=True` the module would not call `scaled_dot_product_attention`.
         """
         bound = _MULTI_HEAD.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -117,7 +117,7 @@ class _CallWatch(TorchFunctionMode):
         wanted, average = given["need_weights"], given["average_attn_weights"]
         if wanted and given["is_causal"] and given["attn_mask"] is None:
             raise EigenlensError(
-                "nn.MultiheadAttention was called with is_causal but without a mask"
+                "nn.MultiheadAttention was called with is_causal but without a mask; give it one"
             )
         batched = given["query"].ndim == 3
         given["need_weights"] = False
@@ -132,7 +132,7 @@ class _CallWatch(TorchFunctionMode):
 
 
 def _four(x: Tensor) -> Tensor:
-    """As (B, H, T, D): missing leading dimensions are 1, extra ones join the batch."""
+    """Return x as (B, H, T, D): missing leading dimensions are 1, extra ones join the batch."""
     while x.ndim < 4:
         x = x[None]
     return x.flatten(0, x.ndim - 4)

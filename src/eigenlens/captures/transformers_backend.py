@@ -24,12 +24,12 @@ from .sites import Site
 NAME = "eigenlens-capture"
 
 CHECKED = 256
-"""Tokens of an input on which captured attention is compared with the family's own."""
+"""On how many tokens of an input captured attention is compared with the family's own."""
 
 TOLERANCE = 1e-2
-"""How far the two may be apart, against the largest value.
+"""The largest difference allowed between the two, relative to the largest value.
 
-Of a formula that runs in half precision `√ε` of its dtype.
+For a formula that runs in half precision, `√ε` of its dtype.
 """
 
 _open: list[_Watching] = []
@@ -41,7 +41,7 @@ _checked: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
 def supports(model: nn.Module) -> bool:
-    """Whether `model` is a transformers model whose attention the interface can exchange."""
+    """Whether `model` is a transformers model whose attention the interface can replace."""
     # slow to load; before that, nothing is a model of it
     library = sys.modules.get("transformers.modeling_utils")
     return (
@@ -76,10 +76,10 @@ def _attention(
     watches: list[_Watching] | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What a model calls while it is captured.
+    """The function that a model calls for its attention while it is captured.
 
-    It shows the call to the captures it belongs to, and attends as the model does otherwise unless
-    one of them gives the output.
+    It shows the call to the captures it belongs to, and computes the model's own attention unless
+    one of them returns the output.
     """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
@@ -130,8 +130,8 @@ def _check_against_eager(
 ) -> None:
     """Compare with the family's own eager formula on the first input of the first pass.
 
-    A family may do more in its eager function than it tells the interface; its scores would then be
-    wrong without a sign.
+    A family may do more in its eager function than it tells the interface; the captured scores
+    would then be silently wrong.
     """
     eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if eager is None:
@@ -192,9 +192,8 @@ def _check_against_eager(
     )
     if gap > tolerance * v.abs().max().clamp_min(1e-6):
         raise AttentionNotSeen(
-            f"{type(module).__name__} adds something to its scores that the attention interface"
-            f" does not show (outputs differ by {gap.item():.2g}); its scores cannot be captured"
-            " truly"
+            f"the scores of {type(module).__name__} cannot be captured: it adds something to them"
+            f" that the attention interface does not show (outputs differ by {gap.item():.2g})"
         )
 
 
@@ -205,8 +204,8 @@ def attention_function(
 ) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """`attend(call)` for the modules of `model`, as a function for the attention interface.
 
-    It stays with the model: a hook on its forward tells where a pass begins. Attention of the
-    `full_model` outside of `model`, as a task's head may have, is as it was; that of any other
+    It stays with the model: a hook on its forward notices where a pass begins. Attention of the
+    `full_model` outside of `model`, for example in a task's head, is as before; that of any other
     model is an error.
     """
     session = Session(model, attend, replaces=True, any_thread=True)
@@ -219,8 +218,8 @@ def attention_function(
     def attention(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
         if module not in known:
             raise EigenlensError(
-                f"this attention was made for another {type(model).__name__} in memory, and a model"
-                " that is loaded again is another one; make it for this one, as with"
+                f"this attention was made for another {type(model).__name__} in memory (a model"
+                " that is loaded again is another one); make it for this model, for example with"
                 " attention.register(name, plan.mechanism(model))"
             )
         return attend_by(module, *args, **kwargs)
@@ -230,11 +229,11 @@ def attention_function(
 
 @contextlib.contextmanager
 def install(session: Session) -> Iterator[None]:
-    """Put the model's configs on our implementation, and back on exit.
+    """Set the model's configs to our implementation, and reset them on exit.
 
     Two models built from one config object share its setting; the other one simply attends as
-    before, since a capture shows only the modules of its own model, and the last capture of any
-    thread sets it back.
+    before, since a capture sees only the modules of its own model. The last capture of any thread
+    resets it.
     """
     from transformers import AttentionInterface, PreTrainedModel
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask

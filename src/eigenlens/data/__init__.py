@@ -1,1 +1,1 @@
-"""Text, token ids, pictures and sound, as inputs of models."""
+"""Text, token ids, pictures and sound as inputs of models."""

@@ -16,16 +16,16 @@ IN_MEMORY = "an array ("
 
 
 class ArrayName(str):
-    """What an array in memory is called, such as `an array (120 × 40)`.
+    """Name an array in memory, such as `an array (120 × 40)`.
 
-    `path` is the file that holds it meanwhile.
+    `path` is the file that holds it for the time of the run.
     """
 
     path: Path
 
     @classmethod
     def of(cls, array: np.ndarray, folder: Path) -> ArrayName:
-        """Keep an array in a folder, under the name of its shape."""
+        """Store an array in a folder, under the name of its shape."""
         name = cls(f"{IN_MEMORY}{' × '.join(map(str, array.shape))})")
         if not array.size:
             raise EigenlensError(f"{name} is empty")
@@ -35,7 +35,7 @@ class ArrayName(str):
 
 
 def in_memory(name: str) -> bool:
-    """Whether a name is that of an array in memory, which a later process cannot read again."""
+    """Whether a name means an array in memory, which a later process cannot read again."""
     return (
         name.startswith(IN_MEMORY) and not isinstance(name, ArrayName) and not Path(name).exists()
     )
@@ -46,18 +46,17 @@ def is_array(name: str) -> bool:
 
 
 def array_of(data: Sequence[Any]) -> np.ndarray:
-    """Lists of numbers, arrays or tensors as one array."""
+    """Return lists of numbers, arrays or tensors as one array."""
     try:
         return np.asarray([np.asarray(row) for row in data])
     except (ValueError, TypeError, RuntimeError) as error:
         raise EigenlensError(
-            "the rows of token ids have different lengths, and an array has rows of one length; cut"
-            " them or fill them up"
+            "the rows of token ids have different lengths; cut or pad them to one length"
         ) from error
 
 
 def width_of(names: Sequence[str]) -> int | None:
-    """Tokens in a row of the tables; None where all arrays are flat, and so can be cut anywhere."""
+    """Return the tokens per row of tables; None if all arrays are flat and can be cut anywhere."""
     widths = {name: ids.shape[1] for name in names if (ids := _opened(name)).ndim == 2}
     if len(set(widths.values())) > 1:
         message = ", ".join(f"{name} has {width}" for name, width in widths.items())
@@ -70,13 +69,13 @@ def width_of(names: Sequence[str]) -> int | None:
 def array_tokens(
     names: Sequence[str], width: int, vocabulary: int | None
 ) -> Iterator[DocumentTokens]:
-    """A row of a table is a document of its own; a flat array is cut into runs of 8 inputs."""
+    """Yield documents: each row of a table, or runs of 8 inputs of a flat array."""
     document = -1
     for name in names:
         ids = _opened(name)
         if ids.ndim == 2 and ids.shape[1] != width:
             raise EigenlensError(
-                f"the rows of {name} have {ids.shape[1]} tokens, and inputs of {width} tokens are"
+                f"the rows of {name} have {ids.shape[1]} tokens, but inputs of {width} tokens are"
                 " needed"
             )
         rows = (
@@ -87,12 +86,12 @@ def array_tokens(
         for number, row in enumerate(rows):
             if len(row) and row.min() < 0:
                 raise EigenlensError(
-                    f"{name} holds the token id {int(row.min())}, and token ids are 0 or more"
+                    f"{name} has the token id {int(row.min())}, but token ids must be 0 or more"
                 )
             if len(row) and vocabulary is not None and row.max() >= vocabulary:
                 raise EigenlensError(
-                    f"{name} holds the token id {int(row.max())}, outside the vocabulary of"
-                    f" {vocabulary}"
+                    f"{name} has the token id {int(row.max())}, which is outside the vocabulary of"
+                    f" {vocabulary} tokens"
                 )
             document += 1
             short = name if isinstance(name, ArrayName) else Path(name).name
@@ -102,7 +101,7 @@ def array_tokens(
 
 
 def _opened(name: str) -> np.ndarray:
-    """The numbers where they are: mapped, not copied; never a pickle, never an archive."""
+    """Map the numbers of a file without copying them; pickles and archives are refused."""
     try:
         with np.errstate(over="ignore"):  # a header may say more than there are numbers for
             ids = np.lib.format.open_memmap(
@@ -118,10 +117,10 @@ def _opened(name: str) -> np.ndarray:
         TokenError,
     ) as error:
         message = " ".join(str(error).split())[:200]
-        raise EigenlensError(f"{name} is no array of token ids: {message}") from error
+        raise EigenlensError(f"{name} is not an array of token ids: {message}") from error
     if not np.issubdtype(ids.dtype, np.integer) or ids.ndim not in (1, 2):
         raise EigenlensError(
-            f"{name} holds {ids.dtype} of shape {ids.shape}; token ids are integers in one or two"
-            " dimensions"
+            f"{name} holds {ids.dtype} of shape {ids.shape}; token ids must be integers in one or"
+            " two dimensions"
         )
     return ids

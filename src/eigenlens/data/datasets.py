@@ -1,4 +1,4 @@
-"""Texts and pictures that come by name, streamed from Python itself or registry packages."""
+"""Texts and pictures by name, read from Python itself or from registry packages."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Review(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """A named data set; `source` is None where an installed library holds it."""
+    """A named data set; `source` is None if an installed library holds it."""
 
     name: str
     kind: Literal["text", "images"]
@@ -71,20 +71,20 @@ class Dataset:
 
 
 def text(name: str) -> Iterator[str]:
-    """The documents of a text set, one string each, always in the same order."""
+    """Yield the documents of a text set, one string each, always in the same order."""
     return _named(name, "text").read()
 
 
 def images(name: str) -> Iterator[Image]:
-    """The pictures of an image set with their label.
+    """Yield the pictures of an image set with their labels.
 
-    `(H, W, 3)` or `(H, W)` uint8, and an int class or a name.
+    Pictures are `(H, W, 3)` or `(H, W)` uint8; a label is an int class or a name.
     """
     return _named(name, "images").read()
 
 
 def reviews() -> Iterator[Review]:
-    """Movie, tweet, product and editorial snippets with the sentiment people saw in them."""
+    """Yield movie, tweet, product and editorial snippets with their human sentiment ratings."""
     archive = fetch(REVIEWS)
     with tempfile.TemporaryDirectory() as name:
         inner = Path(name) / "inner.tar.gz"
@@ -167,7 +167,7 @@ def _digits() -> Iterator[Image]:
 
 
 def _sklearn_data() -> Path:
-    """scikit-learn's data folder, found without importing the library."""
+    """Return scikit-learn's data folder without importing the library."""
     spec = find_spec("sklearn")
     assert spec is not None and spec.submodule_search_locations
     return Path(spec.submodule_search_locations[0]) / "datasets"
@@ -179,7 +179,7 @@ DATASETS: dict[str, Dataset] = {
         Dataset(
             "python-docs",
             "text",
-            "the Python language reference, one topic a document",
+            "the Python language reference, one document per topic",
             None,
             0,
             _python_docs,
@@ -231,10 +231,12 @@ def _named(name: str, kind: Literal["text", "images"]) -> Dataset:
     known = ", ".join(data.name for data in DATASETS.values() if data.kind == kind)
     if name not in DATASETS:
         raise EigenlensError(
-            f"no data set {name!r}{did_you_mean(name, DATASETS)}; there are, for {kind}: {known}"
+            f"no data set {name!r}{did_you_mean(name, DATASETS)}; the data sets of {kind} are:"
+            f" {known}"
         )
     if DATASETS[name].kind != kind:
         raise EigenlensError(
-            f"the data set {name!r} holds {DATASETS[name].kind}, not {kind}; there are {known}"
+            f"the data set {name!r} holds {DATASETS[name].kind}, not {kind}; the data sets of"
+            f" {kind} are: {known}"
         )
     return DATASETS[name]

@@ -1,4 +1,4 @@
-"""One or several texts, pictures or recordings as a batch for a model."""
+"""Encode one or several texts, pictures or recordings as a batch for a model."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification", "ForAudioC
 def encode(
     model: Model, text: str | Sequence[str], *, decoder: str | Sequence[int] | None = None
 ) -> Batch:
-    """What a model is given for one text or several.
+    """Return the batch that a model reads for one text or several.
 
     `input_ids` and `attention_mask` (B, T), padded on the right.
 
     For a vision model each is the path of a picture: `pixel_values` (B, 3, h, w) of its middle
-    square. For a speech model each is the path of a .wav file, of which the first 30 seconds count:
-    `input_features`. An encoder-decoder also gets `decoder_input_ids` (B, D): its start token, and
-    behind it `decoder`, a text or token ids that were already said.
+    square. For a speech model each is the path of a .wav file, of which the first 30 seconds are
+    read: `input_features`. An encoder-decoder also gets `decoder_input_ids` (B, D): its start
+    token, followed by `decoder`, a text or token ids that it has already produced.
 
     >>> encode(model, ["A short text.", "Another one, which is longer."])["input_ids"].shape
     torch.Size([2, 9])
@@ -38,8 +38,8 @@ def encode(
         raise EigenlensError("the text is empty; there are no tokens to explain")
     if model.kind == "module":
         raise EigenlensError(
-            f"{model.name} is a plain module: eigenlens does not know its inputs, so give a batch"
-            " of tensors"
+            f"{model.name} is a plain module whose inputs eigenlens does not know; give a batch of"
+            " tensors"
         )
     if model.kind == "vision":
         _check_files(model, texts, "picture", images.SUFFIXES)
@@ -54,19 +54,18 @@ def encode(
         batch["decoder_input_ids"] = spoken.expand(len(texts), -1).contiguous()
     elif decoder is not None:
         raise EigenlensError(
-            f"{model.name} has no decoder beside an encoder, so there is nothing to put behind its"
-            " start"
+            f"{model.name} is not an encoder-decoder, so it cannot be given a text for its decoder"
         )
     return batch
 
 
 def check_text(text: str, what: str = "the text") -> None:
-    """Refuse what is no text, as bytes are that came in as halves of characters."""
+    """Refuse a text that is not valid Unicode, such as one made from broken bytes."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise EigenlensError(
-            f"{what} is no text in UTF-8: character {error.start} is {text[error.start]!a}; give it"
+            f"{what} is not valid UTF-8: character {error.start} is {text[error.start]!a}; give it"
             " in UTF-8"
         ) from error
 
@@ -74,7 +73,8 @@ def check_text(text: str, what: str = "the text") -> None:
 def one_at_a_time(model: Model) -> bool:
     """Whether a model takes one input at a time.
 
-    A decoder with a classifier's head finds the last token by its padding.
+    A decoder that classifies finds the last token of each input by its padding token; if it has
+    none, it cannot read a batch.
     """
     return (
         model.kind == "decoder"
@@ -84,7 +84,7 @@ def one_at_a_time(model: Model) -> bool:
 
 
 def _classifies(model: Model) -> bool:
-    """A classifier of whole inputs or of tokens, which feeds its own decoder if it has one."""
+    """Whether a model classifies whole inputs or tokens; it then feeds its own decoder, if any."""
     return type(model.module).__name__.endswith(CLASSIFIERS)
 
 
@@ -96,14 +96,14 @@ def _ids(model: Model, text: str) -> list[int]:
         raise EigenlensError(f"the text {text[:40]!r} has no tokens for {model.name}")
     if model.max_length is not None and len(ids) > model.max_length:
         raise EigenlensError(
-            f"the text has {len(ids):,} tokens, and {model.name} takes at most"
+            f"the text has {len(ids):,} tokens, but {model.name} takes at most"
             f" {model.max_length:,}; give a shorter one"
         )
     return ids
 
 
 def _padded(model: Model, rows: Sequence[Sequence[int]]) -> Batch:
-    """Token ids on the model's device, padded on the right and masked."""
+    """Return token ids on the model's device, padded on the right, with their mask."""
     longest = max(map(len, rows))
     pad = next(
         (
@@ -120,7 +120,7 @@ def _padded(model: Model, rows: Sequence[Sequence[int]]) -> Batch:
 
 
 def _start(model: Model) -> list[int]:
-    """What the decoder begins with; Whisper is also told to leave out time stamps."""
+    """Return the decoder's first tokens; Whisper also gets the one for no time stamps."""
     start = getattr(model.config, "decoder_start_token_id", None)
     silent = getattr(
         getattr(model.module, "generation_config", None), "no_timestamps_token_id", None
@@ -134,7 +134,7 @@ def _decoder_ids(model: Model, decoder: str | Sequence[int] | None) -> list[int]
     if not isinstance(decoder, str):
         return [int(i) for i in decoder]
     if model.tokenizer is None:
-        raise EigenlensError(f"{model.no_tokenizer}; give what its decoder said as token ids")
+        raise EigenlensError(f"{model.no_tokenizer}; give the text of its decoder as token ids")
     ids: list[int] = model.tokenizer(decoder, add_special_tokens=False, verbose=False)["input_ids"]
     return ids
 
@@ -143,6 +143,6 @@ def _check_files(model: Model, names: Sequence[str], what: str, suffixes: set[st
     for name in names:
         if not Path(name).is_file():
             raise EigenlensError(
-                f"{model.name} takes the path of a {what} ({', '.join(sorted(suffixes))}), and"
-                f" {name[:60]!r} is no such file"
+                f"{model.name} takes the path of a {what} ({', '.join(sorted(suffixes))}), but"
+                f" {name[:60]!r} is not such a file"
             )

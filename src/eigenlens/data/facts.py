@@ -1,4 +1,4 @@
-"""What data is: its name, its size, and how its documents were split."""
+"""Facts about data: its name, its size, and how its documents were split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..display import few_names, numbered
 
 @dataclass(frozen=True)
 class DataFacts:
-    """Data by its name, and how its documents were split; a record may know the name alone."""
+    """Data by its name, and how its documents were split; a record may know only the name."""
 
     name: str
     documents: int | None = None
@@ -20,24 +20,24 @@ class DataFacts:
     inputs_held_out: int | None = None
     padded: bool | None = None
     tokens: int | None = None
-    """Of text: all that are no padding."""
+    """For text: the number of tokens without padding."""
     image_size: int | None = None
-    """Of pictures: pixels per side."""
+    """For pictures: pixels per side."""
     sampling_rate: int | None = None
-    """Of sound: samples per second."""
+    """For sound: samples per second."""
     fingerprint: str | None = None
     is_input: bool = False
-    """The name is the one input itself, such as the text of an explanation."""
+    """Whether the name is the one input itself, such as the text of an explanation."""
 
     @classmethod
     def from_record(cls, record: str | Mapping[str, Any], is_input: bool = False) -> DataFacts:
-        """From JSON, where data may be its name alone."""
+        """Read facts from JSON, where data may be given by its name alone."""
         if isinstance(record, str):
             return cls(record, is_input=is_input)
         return cls(**{each.name: record[each.name] for each in fields(cls) if each.name in record})
 
     def record(self) -> str | dict[str, Any]:
-        """As JSON keeps it: what is known, or the one input itself."""
+        """The facts as JSON stores them: what is known, or the one input itself."""
         if self.is_input:
             return self.name
         found = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -51,5 +51,5 @@ class DataFacts:
 
     @property
     def few_names(self) -> str:
-        """The name as a title has it: names of files, or how many there are."""
+        """The name for a title: names of files, or how many there are."""
         return self.name if self.is_input else few_names(self.name)

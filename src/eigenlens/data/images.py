@@ -28,7 +28,7 @@ DEFAULT_SIZE = 224
 
 @dataclass
 class Crops:
-    """Square crops of pictures, resized and normalised for a model when a batch asks for them."""
+    """Square crops of pictures, resized and normalised for a model when a batch needs them."""
 
     model: Model
     pictures: list[np.ndarray]  # uint8, (h, w) or (h, w, 3)
@@ -39,7 +39,7 @@ class Crops:
     tokens: int
 
     def fingerprint(self) -> str:
-        """Tells other pictures, or other parts of them, apart."""
+        """Return a digest that tells other pictures, or other parts of them, apart."""
         digest = hashlib.sha256(
             repr((self.chosen, self.size, self.buckets.tolist(), self.documents.tolist())).encode()
         )
@@ -81,17 +81,16 @@ def crops(
 ) -> Crops:
     """Choose `split.inputs` crops.
 
-    A document is a picture; with fewer pictures than inputs each gives several crops.
+    A document is a picture; if there are fewer pictures than inputs, each gives several crops.
 
-    `length` counts tokens and so sets the size of the crops: patches plus the tokens in front of
-    them.
+    `length` counts tokens and so sets the size of the crops: patches plus the tokens before them.
     """
     size, tokens = _geometry(model, length)
     pictures = list(islice(_pictures(data), split.inputs))
     if not pictures or (any(split.least) and len(pictures) < 2):
         raise EigenlensError(
-            f"{', '.join(data)} holds {len(pictures)} picture(s); a study needs at least 2, one to"
-            " hold out"
+            f"{', '.join(data)} holds {len(pictures)} picture(s); a study needs at least 2, one of"
+            " them to hold out"
         )
     rng.shuffle(pictures)
     held = (
@@ -113,7 +112,7 @@ def crops(
 
 
 def load_batch(model: Model, files: Sequence[str]) -> dict[str, Tensor]:
-    """The middle square of every picture as a batch, at the size a study uses."""
+    """Return the middle square of every picture as a batch, at the size that a study uses."""
     pictures = list(_pictures(files))
     size, tokens = _geometry(model, None)
     chosen = [(i, _square(picture, False, random.Random(0))) for i, picture in enumerate(pictures)]
@@ -122,10 +121,10 @@ def load_batch(model: Model, files: Sequence[str]) -> dict[str, Tensor]:
 
 
 def _square(picture: np.ndarray, several: bool, rng: random.Random) -> tuple[int, int, int]:
-    """(left, top, side) of a square of a picture.
+    """Return (left, top, side) of a square of a picture.
 
-    The middle of a picture that is used once, else a random square of a quarter of its area or
-    more.
+    The middle of a picture that is used once, else a random square of at least a quarter of its
+    area.
     """
     height, width = picture.shape[:2]
     short = min(height, width)
@@ -151,12 +150,12 @@ def _geometry(model: Model, length: int | None) -> tuple[int, int]:
         if side < 1 or side * side + front != length:
             near = [n * n + front for n in (max(side, 1), side + 1)]
             raise EigenlensError(
-                f"{length} tokens are no square of patches of {patch} pixels for {model.name}; "
-                f"the nearest are {near[0]} and {near[1]}"
+                f"{length} tokens do not form a square of patches of {patch} pixels for"
+                f" {model.name}; the nearest numbers that do are {near[0]} and {near[1]}"
             )
         if size > native:
             raise EigenlensError(
-                f"a length of {length} is over the maximum of {model.name},"
+                f"a length of {length} tokens is over the maximum of {model.name},"
                 f" {(native // patch) ** 2 + front} tokens"
             )
     return size, (size // patch) ** 2 + front
@@ -177,7 +176,7 @@ def _pictures(data: Sequence[str]) -> Iterator[np.ndarray]:
             files = [path]
         else:
             raise EigenlensError(
-                f"no such data: {item!r}{did_you_mean(item, NAMED)} is no picture, no folder and no"
+                f"no such data: {item!r}{did_you_mean(item, NAMED)} is not a picture, a folder or a"
                 f" named set ({', '.join(NAMED)})"
             )
         for file in files:
@@ -185,4 +184,4 @@ def _pictures(data: Sequence[str]) -> Iterator[np.ndarray]:
                 with Image.open(file) as picture:
                     yield np.asarray(picture.convert("RGB"))
             except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
-                raise EigenlensError(f"{file} is no picture that can be read: {error}") from error
+                raise EigenlensError(f"{file} cannot be read as a picture: {error}") from error

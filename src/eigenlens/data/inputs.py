@@ -27,9 +27,9 @@ Batch = dict[str, Tensor]
 DEFAULT_LENGTH = 128
 """Tokens per input where no length is named and the model takes as many."""
 SPLIT_FROM = 4
-"""From this many on, inputs that nothing is fitted on are dealt to groups.
+"""From this many inputs on, inputs on which nothing is fitted are dealt to groups.
 
-So one long document does not fill them all.
+This keeps one long document from filling all groups.
 """
 
 
@@ -73,7 +73,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Request:
-    """What inputs a study wants."""
+    """The inputs that a study asks for."""
 
     data: tuple[str, ...]
     max_length: int | None = None
@@ -84,13 +84,13 @@ class Request:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Request:
-        """From the JSON of a result."""
+        """Read the request from the JSON of a result."""
         stored = {name: STORED_AS.get(name, name) for name in cls.__dataclass_fields__}
         named = {name: record[key] for name, key in stored.items() if key in record}
         return cls(**{**named, "data": tuple(record["data"])})
 
     def record(self) -> dict[str, Any]:
-        """As the JSON of a result keeps it."""
+        """The request as the JSON of a result stores it."""
         named = {STORED_AS.get(name, name): value for name, value in vars(self).items()}
         return {**named, "data": list(self.data)}
 
@@ -100,10 +100,10 @@ def prepare(
 ) -> Inputs:
     """Turn data into inputs for `model`.
 
-    Tokens are spooled to `folder`, from where a resumed study reads them again.
+    Tokens are written to `folder`, from where a resumed study reads them again.
 
-    Where nothing is `fitted` on them nothing has to be held out: one input is enough, and those
-    that there are will do.
+    If nothing is `fitted` on them, nothing has to be held out: one input is enough, and a study
+    uses as many as there are.
     """
     if fitted and request.max_inputs < 3:
         raise EigenlensError(
@@ -111,7 +111,7 @@ def prepare(
             " hold out)"
         )
     if not 0 < request.held_out < 1:
-        raise EigenlensError(f"the held-out share must lie between 0 and 1, not {request.held_out}")
+        raise EigenlensError(f"the held-out share must be between 0 and 1, not {request.held_out}")
     split = Split(request.max_inputs, request.held_out, request.seed)
     if not fitted:
         held_out = request.held_out if request.max_inputs >= SPLIT_FROM else 0.0
@@ -130,8 +130,8 @@ def prepare(
     if model.kind == "audio":
         if model.processor is None:
             raise EigenlensError(
-                f"{model.name} has no feature extractor for sound (no preprocessor_config.json in"
-                " its folder)"
+                f"{model.name} has no feature extractor for sound (its folder has no"
+                " preprocessor_config.json)"
             )
         return _speech_inputs(model, request, split, length, folder, resume)
     if not arrays and model.tokenizer is None:
@@ -196,9 +196,9 @@ def _inputs(
 
 
 def _array_length(model: Model, names: list[str], width: int | None) -> int:
-    """The length of an input by that of a row.
+    """Return the length of an input from that of a row.
 
-    An encoder-decoder reads the second half in its decoder, behind a token.
+    An encoder-decoder reads the second half of a row in its decoder, after its start token.
     """
     if width is None:
         return _length(model, Request((), None))
@@ -213,7 +213,7 @@ def _array_length(model: Model, names: list[str], width: int | None) -> int:
         raise EigenlensError(f"{rows}, which is too short: attention needs at least 2")
     if model.max_length is not None and length > model.max_length:
         raise EigenlensError(
-            f"{rows}, over the maximum of {model.name}, {model.max_length}; cut them"
+            f"{rows}, more than the {model.max_length} that {model.name} can read; cut them"
         )
     return length
 
@@ -228,7 +228,8 @@ def _length(model: Model, request: Request) -> int:
         )
     if model.max_length is not None and length > model.max_length:
         raise EigenlensError(
-            f"a length of {length} is over the maximum of {model.name}, {model.max_length} tokens"
+            f"a length of {length} tokens is over the maximum of {model.name}, {model.max_length}"
+            " tokens"
         )
     return length
 

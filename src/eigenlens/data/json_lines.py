@@ -1,4 +1,4 @@
-"""Text out of `.jsonl` files: an object per line, of which one field is read."""
+"""Read text from `.jsonl` files: one object per line, of which one field is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT = "text"
 
 
 def json_texts(stream: BinaryIO, label: str, field: str | None = None) -> Iterator[tuple[int, str]]:
-    """Number and text of every line that is not blank.
+    """Yield number and text of every line that is not blank.
 
     Without a `field` the first line decides: its `text`, or its only string. All other lines must
     have that field too.
@@ -32,7 +32,7 @@ def json_texts(stream: BinaryIO, label: str, field: str | None = None) -> Iterat
             )
         if not isinstance(record[field], str):
             raise EigenlensError(
-                f"{where}: the field {field!r} is no string but {str(record[field])[:40]!r}"
+                f"{where}: the field {field!r} is not a string but {str(record[field])[:40]!r}"
             )
         yield number, record[field]
 
@@ -57,5 +57,5 @@ def _chosen(record: dict[str, Any], where: str, label: str) -> str:
         raise EigenlensError(
             f"{where}: none of its fields holds a string: {', '.join(record) or 'there are none'}"
         )
-    how = f"name one behind the file, such as {label}:{texts[0]}"
-    raise EigenlensError(f"{where}: no field {DEFAULT!r}, and strings in {', '.join(texts)}; {how}")
+    how = f"name one after the file name, such as {label}:{texts[0]}"
+    raise EigenlensError(f"{where}: no field {DEFAULT!r}, but strings in {', '.join(texts)}; {how}")

@@ -1,4 +1,4 @@
-"""What the catalogue's models and data need besides the base, known before anything is fetched."""
+"""Extra libraries that models and data sets of the catalogue need, known before any download."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..models.catalogue import MODELS, is_converted
 from .datasets import DATASETS
 
 PHOTOS = "photos"
-"""What a vision model looks at where nothing else is named."""
+"""The pictures that a vision model gets if no other data is named."""
 
 
 def check_named(names: Iterable[Any], what: str = "") -> None:
-    """Refuse models and data sets, by name, whose libraries are not here.
+    """Refuse models and data sets, by name, whose libraries are not installed.
 
-    What is in no list needs nothing that is known.
+    A name in no list needs no library that is known.
 
     `what` is the work that reads them all; without it each is named by itself.
     """
@@ -30,16 +30,16 @@ def check_named(names: Iterable[Any], what: str = "") -> None:
 
 
 def check_asked(model: Any, data: Any = None) -> None:
-    """Refuse a model and data, as a user gives them, whose libraries are not here."""
+    """Refuse a model and data, as a user gives them, whose libraries are not installed."""
     given = list(data) if isinstance(data, list | tuple) else [data]
     looks = isinstance(model, str) and model in MODELS and MODELS[model].kind == "vision"
     check_named([model, PHOTOS if data is None and looks else None, *given])
 
 
 def names_of_scale(scale: Any) -> tuple[str, ...]:
-    """The models and data sets that a scale names.
+    """Return the models and data sets that a scale names.
 
-    Also the photographs, where a vision model is given no other pictures.
+    Also the photographs, if a vision model is given no other pictures.
     """
     found = tuple(
         dict.fromkeys(name for name in _texts(scale) if name in MODELS or name in DATASETS)

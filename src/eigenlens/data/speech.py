@@ -24,7 +24,7 @@ SECONDS = 30
 
 @dataclass
 class Clips:
-    """Clips of 30 seconds and the model's own transcripts, which its decoder is then fed."""
+    """Clips of 30 seconds, and the model's own transcripts, which its decoder then reads."""
 
     model: Model
     sounds: np.ndarray  # (N, RATE · SECONDS) float32
@@ -34,7 +34,7 @@ class Clips:
     documents: np.ndarray
 
     def fingerprint(self) -> str:
-        """Tells other sounds or transcripts apart."""
+        """Return a digest that tells other sounds or transcripts apart."""
         parts = (self.sounds, self.ids, self.lengths, self.buckets, self.documents)
         return hashlib.sha256(
             b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
@@ -65,7 +65,7 @@ def clips(
 ) -> Clips:
     """Cut recordings into clips.
 
-    A document is a recording, or a clip where there are fewer than ten recordings.
+    A document is a recording, or a clip if there are fewer than ten recordings.
     """
     files = _files(data)
     sounds: list[np.ndarray] = []
@@ -84,8 +84,7 @@ def clips(
             split.made[bucket] += 1
     if not kept or (any(split.least) and (len(kept) < 3 or len(set(buckets)) < 2)):
         raise EigenlensError(
-            f"{len(documents)} clip(s) of {SECONDS} s are too little sound: a study needs at"
-            " least 3"
+            f"{len(documents)} clip(s) of {SECONDS} s are too few: a study needs at least 3"
         )
     chosen = np.stack([sounds[i] for i in kept])
     spool = folder / "transcripts.npy"
@@ -100,16 +99,16 @@ def clips(
 
 
 def first_clips(model: Model, files: Sequence[str]) -> Tensor:
-    """The features of the first 30 seconds of every recording, (B, mel bins, frames)."""
+    """Return the features of the first 30 seconds of every recording, (B, mel bins, frames)."""
     sounds = [sound for file in _files(files) for sound in islice(_clips_of(file), 1)]
     if len(sounds) < len(files):
-        raise EigenlensError(f"{', '.join(files)}: a recording holds no sound")
+        raise EigenlensError(f"{', '.join(files)}: a recording contains no sound")
     return _features(model, np.stack(sounds))
 
 
 @torch.no_grad()
 def _transcribe(model: Model, sounds: np.ndarray, length: int) -> np.ndarray:
-    """Greedy transcripts, (N, 1 + length): how many tokens, then the tokens, padded."""
+    """Return greedy transcripts, (N, 1 + length): how many tokens, then the tokens, padded."""
     rows = []
     pad = model.config.pad_token_id or 0
     for sound in sounds:
@@ -127,7 +126,9 @@ def _files(data: Sequence[str]) -> list[Path]:
     for item in map(Path, data):
         found = sorted(item.rglob("*.wav")) if item.is_dir() else [item]
         if not found or not found[0].is_file():
-            raise EigenlensError(f"no such data: {item} is no .wav file and no folder of them")
+            raise EigenlensError(
+                f"no such data: {item} is not a .wav file and not a folder of them"
+            )
         files += found
     return files
 
@@ -150,4 +151,4 @@ def _clips_of(file: Path) -> Iterator[np.ndarray]:
                 samples = resample_poly(samples, RATE, rate)[: RATE * SECONDS].astype(np.float32)
                 yield np.pad(samples, (0, RATE * SECONDS - len(samples)))
     except (wave.Error, EOFError, OSError) as error:
-        raise EigenlensError(f"{file} is no .wav file that can be read: {error}") from error
+        raise EigenlensError(f"{file} cannot be read as a .wav file: {error}") from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 FIT = -1
 GROUPS = 8
-"""Held-out documents fall into this many groups.
+"""How many groups the held-out documents fall into.
 
 Intervals come from leaving out one group at a time.
 """
@@ -17,11 +17,9 @@ Intervals come from leaving out one group at a time.
 class Split:
     """Deals documents to the fit set (`FIT`) and to held-out groups 0, 1, …, as they come.
 
-    By their number of inputs.
-
-    A document belongs to one bucket only. The held-out set is kept at the share `held_out` of what
-    has been dealt; within it the emptiest group is next. A full bucket gets no further document. At
-    a share of 0 there are no groups.
+    It counts inputs. A document belongs to one bucket only. The held-out set is kept at the share
+    `held_out` of all inputs so far; within it the emptiest group is next. A full bucket gets no
+    further document. At a share of 0 there are no groups.
     """
 
     inputs: int
@@ -64,7 +62,7 @@ class Split:
         ] * (1 + started)
 
     def bucket(self, document: int) -> int | None:
-        """The bucket of a document; None when there is no room for it.
+        """Return the bucket of a document; None if there is no room for it.
 
         Documents come one after the other.
         """

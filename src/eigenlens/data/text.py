@@ -17,9 +17,9 @@ from .json_lines import json_texts
 
 SUFFIXES = {".txt", ".md", ".rst", ".jsonl"}
 MANY_FILES = 10
-"""From this many files on a document is a file.
+"""From this many files on, each file is one document.
 
-Fewer are cut into sections, so that there is something to hold out.
+Fewer files are cut into sections, so that some can be held out.
 """
 CHUNK = 1 << 16
 NAMED = [name for name, data in datasets.DATASETS.items() if data.kind == "text"]
@@ -42,11 +42,11 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
 
     File and folder paths, `-` for standard input, names of data sets.
 
-    Never more than about `max(section, 64 kB)` characters are held. With ten files or more a
-    document is a file. Fewer are cut into sections of at least `section` characters that end at a
+    At most about `max(section, 64 kB)` characters are in memory. With ten files or more, each file
+    is one document. Fewer are cut into sections of at least `section` characters that end at a
     blank line. In a `.jsonl` file every line is a document: its `text`, its only string, or the
-    field that is named behind the file, `reviews.jsonl:body`. Lists of files and named sets come in
-    an order drawn from `seed`; a file is read from its start.
+    field named after the file name, `reviews.jsonl:body`. Lists of files and named sets come in an
+    order drawn from `seed`; a file is read from its start.
     """
     sources: list[tuple[Path | str, str | None]] = []  # each with the field that was named
     for item in map(str, data):
@@ -54,11 +54,11 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
         if item == "-" or item in NAMED:
             sources.append((item, None))
         elif _too_long(path):
-            raise EigenlensError(f"no such data: {item[:80]!r}… is no name that a file can have")
+            raise EigenlensError(f"no such data: {item[:80]!r}… cannot be the name of a file")
         elif path.is_dir():
             found = [p for p in sorted(path.rglob("*")) if p.suffix in SUFFIXES and p.is_file()]
             if not found:
-                raise EigenlensError(f"{path} holds no text files ({', '.join(sorted(SUFFIXES))})")
+                raise EigenlensError(f"{path} has no text files ({', '.join(sorted(SUFFIXES))})")
             sources += [(file, None) for file in found]
         elif path.is_file():
             sources.append((path, None))
@@ -67,11 +67,11 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
         else:
             known = ", ".join(NAMED)
             raise EigenlensError(
-                f"no such data: {item!r}{did_you_mean(item, NAMED)} is no file, no folder and no"
+                f"no such data: {item!r}{did_you_mean(item, NAMED)} is not a file, a folder or a"
                 f" named text ({known})"
             )
     if sources.count(("-", None)) > 1:
-        raise EigenlensError("standard input is named twice, and can be read only once")
+        raise EigenlensError("standard input is named twice, but can be read only once")
     random.Random(seed).shuffle(sources)
     files = sum(isinstance(source, Path) for source, _ in sources)
     document = -1
@@ -101,7 +101,7 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
 
 
 def _file_and_field(item: str) -> tuple[Path, str] | None:
-    """`reviews.jsonl:body` as file and field, where there is such a file."""
+    """Split `reviews.jsonl:body` into file and field, if there is such a file."""
     name, colon, field = item.rpartition(":")
     return (
         (Path(name), field)
@@ -111,7 +111,7 @@ def _file_and_field(item: str) -> tuple[Path, str] | None:
 
 
 def _too_long(path: Path) -> bool:
-    """Whether the system knows without looking that there is no such file."""
+    """Whether the system knows from the name alone that there is no such file."""
     try:
         path.exists()
     except OSError:
@@ -120,7 +120,7 @@ def _too_long(path: Path) -> bool:
 
 
 def _shuffled(texts: Iterator[str], seed: int, window: int = 256) -> Iterator[str]:
-    """Shuffle a stream within a window: all of a small set, the neighbourhood in a large one."""
+    """Shuffle a stream within a window: a small set entirely, a large one locally."""
     held: list[str] = []
     rng = random.Random(seed)
     for text in texts:
@@ -149,7 +149,7 @@ def _characters(stream: BinaryIO, label: str) -> Iterator[str]:
 def _sections(chunks: Iterator[str], section: int) -> Iterator[str]:
     """Cut at the first blank line after `section` characters.
 
-    Without one in four times that, at a line's end or anywhere.
+    If there is none within four times that, at the end of a line or anywhere.
     """
     held = ""
     for chunk in chunks:

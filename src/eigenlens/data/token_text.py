@@ -1,4 +1,4 @@
-"""What the tokens of an input are called: text, the place of a patch, the number of a frame."""
+"""Names of the tokens of an input: text, the place of a patch, the number of a frame."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from ..models.load import Model
 from .inputs import Batch
 
 BROKEN = "\ufffd"
-"""What a decoder puts for a token that is only a part of a character."""
+"""What a tokenizer writes for a token that is only a part of a character."""
 
 
 def token_texts(model: Model, batch: Batch, stack: str, length: int) -> list[list[str]]:
-    """The `length` tokens that a stack attends over, of every input of a batch `(B, …)`.
+    """Name the `length` tokens that a stack attends over, for every input of a batch `(B, …)`.
 
-    B lists, raw, never escaped.
+    Returns B lists of raw texts, never escaped.
 
-    A decoder's are those it is fed. Without a tokenizer a token is its id; a patch of a picture is
-    `row,column`, with `cls` and `register 0`, … in front; a frame of sound is `frame 0`, …; where a
-    model pools its tokens they have no text of their own, and are `position 0`, ….
+    A decoder's tokens are those it reads. Without a tokenizer a token is called by its id; a patch
+    of a picture is `row,column`, with `cls` and `register 0`, … before the patches; a frame of
+    sound is `frame 0`, …. If a model pools its tokens, they have no text of their own and are
+    `position 0`, ….
     """
     ids = batch.get("input_ids")
     if "decoder" in stack:
@@ -36,7 +37,7 @@ def token_texts(model: Model, batch: Batch, stack: str, length: int) -> list[lis
 
 
 def id_texts(tokenizer: Any, ids: Tensor) -> list[list[str]]:
-    """The text of token ids `(B, T)`."""
+    """Return the text of token ids `(B, T)`."""
     known = {i: _text(tokenizer, i) for i in ids.unique().tolist()}
     return [[known[i] for i in row] for row in ids.tolist()]
 
@@ -53,7 +54,7 @@ def _text(tokenizer: Any, token: int) -> str:
 
 
 def _patches(config: Any, pixels: Tensor, length: int) -> list[str]:
-    """`cls`, what else stands in front, then the patches row by row; pixels are `(B, 3, h, w)`."""
+    """Name `cls`, the other tokens before the patches, then the patches; pixels `(B, 3, h, w)`."""
     patch = getattr(config, "patch_size", 16)
     height, width = (patch, patch) if isinstance(patch, int) else patch
     rows, columns = pixels.shape[2] // height, pixels.shape[3] // width

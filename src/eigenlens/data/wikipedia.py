@@ -28,9 +28,9 @@ RULES = re.compile(r"^----+|__[A-Z]+__", re.MULTILINE)
 
 
 def articles(lines: Iterable[str]) -> Iterator[str]:
-    """The plain text of every article of an export, without other namespaces and redirects.
+    """Yield the plain text of every article of an export, without redirects and other namespaces.
 
-    A page without its end, as where an export was cut, is left out too.
+    A page without an end, as in an export that was cut, is left out too.
     """
     others: set[str] = set()
     page: list[str] | None = None
@@ -56,7 +56,7 @@ def _article(page: str, others: set[str]) -> str:
 
 
 def plain_text(source: str) -> str:
-    """Wiki markup to readable text: the words a reader would see.
+    """Turn wiki markup into readable text: the words that a reader would see.
 
     Without tables, boxes, notes and pictures.
     """
@@ -82,9 +82,9 @@ def plain_text(source: str) -> str:
 
 
 def _repeated(pattern: re.Pattern[str], text: str) -> str:
-    """Replace from the inside outwards.
+    """Replace matches from the inside outwards.
 
-    Templates, tables and picture captions hold others of their kind.
+    Templates, tables and picture captions contain others of their kind.
     """
     while True:
         text, count = pattern.subn(_shown if pattern is LINK else "", text)
@@ -93,7 +93,7 @@ def _repeated(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _shown(link: re.Match[str]) -> str:
-    """What a link shows: its last part, `[[target|shown]]`.
+    """Return what a link shows: its last part, `[[target|shown]]`.
 
     Nothing for pictures, categories and other languages.
     """

@@ -1,4 +1,4 @@
-"""Documents as inputs of a fixed number of tokens, spooled to disk as they come."""
+"""Documents as inputs of a fixed number of tokens, written to disk as they come."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DocumentTokens:
 class Windows:
     """Inputs on disk: `ids (N, width)` memory-mapped.
 
-    With how many of each are tokens, and the bucket and document of each.
+    With the number of tokens of each input, and its bucket and document.
     """
 
     ids: np.ndarray
@@ -57,11 +57,13 @@ class Windows:
                 for number, name in json.loads((folder / "documents.json").read_text("utf-8"))
             }
         except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise EigenlensError(f"the inputs kept in {folder} cannot be read: {error}") from error
+            raise EigenlensError(
+                f"the inputs stored in {folder} cannot be read: {error}"
+            ) from error
         whole = all(np.issubdtype(x.dtype, np.integer) and x.ndim == 2 for x in (rows, ids))
         if not whole or len(rows) != 3 or rows.shape[1] > len(ids):
             raise EigenlensError(
-                f"the inputs kept in {folder} are not what a study keeps; begin anew with"
+                f"the inputs stored in {folder} are not those of a study; start again with"
                 f" {option('overwrite')}"
             )
         return cls(ids, rows[0], rows[1], rows[2], named)
@@ -89,9 +91,9 @@ def tokenised(pieces: Iterable[Piece], tokenizer: Any) -> Iterator[DocumentToken
 
 
 def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """What the tokenizer puts before and after a text.
+    """Return what the tokenizer puts before and after a text.
 
-    `[CLS]`, `[SEP]`; a beginning; an end; or nothing.
+    Such as `[CLS]` and `[SEP]`, only a start, only an end, or nothing.
     """
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     full = tokenizer("a")["input_ids"]
@@ -114,15 +116,15 @@ def pack_windows(
 
     Packed (`pad` is None): the documents of a bucket follow each other, with `between` in the
     middle, and are cut every `width` tokens; an input never mixes fit and held-out text. Padded:
-    one input a document, cut or filled with `pad`. `around` holds the tokens that start and end
-    every input; `what` is cut, in words.
+    one input per document, cut or filled with `pad`. `around` holds the tokens that start and end
+    every input; `what` names the data in error messages.
     """
     before, after = around
     body = width - len(before) - len(after)
     if body < 1:
         raise EigenlensError(
-            f"a length of {width} leaves no room beside the {len(before) + len(after)} special"
-            " tokens"
+            f"a length of {width} tokens leaves no room besides the {len(before) + len(after)}"
+            " special tokens"
         )
     ids = np.lib.format.open_memmap(
         folder / "ids.npy", mode="w+", dtype=np.int32, shape=(split.inputs, width)
@@ -189,10 +191,10 @@ def _check(
     if fit + held == 0 and leftover == 0:
         raise EigenlensError(f"{what} is empty")
     if fit + held == 0 and not any(least):
-        raise EigenlensError(f"{what} is too short for one input of length {width}; {more}")
+        raise EigenlensError(f"{what} is too short for one input of {width} tokens; {more}")
     if fit < least[0] or held < least[1]:
         raise EigenlensError(
-            f"{what} is too short: at length {width} it gives {numbered(fit, 'input')} to fit and"
-            f" {held} to hold out from {numbered(documents_seen, 'document')}, where {least[0]} and"
-            f" {least[1]} are the least; {more}"
+            f"{what} is too short: with inputs of {width} tokens it gives {numbered(fit, 'input')}"
+            f" to fit and {held} to hold out from {numbered(documents_seen, 'document')}, but at"
+            f" least {least[0]} and {least[1]} are needed; {more}"
         )

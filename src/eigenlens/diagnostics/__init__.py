@@ -1,4 +1,4 @@
-"""What the heads and layers of a model do: mergeable statistics with numbers and a sentence."""
+"""Diagnostics: what the heads and layers of a model do, in numbers and one sentence each."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _KINDS: tuple[type[Diagnostic], ...] = (
     Induction,
 )
 DIAGNOSTICS: dict[str, type[Diagnostic]] = {kind.name: kind for kind in _KINDS}
-"""By name, in the order in which they are shown."""
+"""The diagnostics by name, in the order in which they are shown."""
 
 
 def find_diagnostic(name: str) -> type[Diagnostic]:
-    """The class of a diagnostic."""
+    """Return the class of a diagnostic."""
     if name not in DIAGNOSTICS:
         raise unknown_name("diagnostic", name, DIAGNOSTICS)
     return DIAGNOSTICS[name]
 
 
 def chart_of(finding: Finding) -> Any:
-    """The picture of a finding, as its diagnostic draws it (an altair chart)."""
+    """Draw a finding the way its diagnostic draws it (an altair chart)."""
     from .pictures import head_map, layer_curves
 
     if finding.name in DIAGNOSTICS:

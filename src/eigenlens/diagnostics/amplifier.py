@@ -1,6 +1,6 @@
 """Gated MLPs as quadratic amplifiers: which channels they can blow up (arXiv 2603.05498).
 
-And along which direction.
+And along which direction of the input.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from .finding import Finding, Number
 from .studied_model import StudiedModel
 
 MOST = 1e6
-"""A dominance above this is given as this: λ₂ of a matrix of rank one is rounding."""
+"""The largest dominance that is given: λ₂ of a matrix of rank one is only rounding."""
 ROWS = 2048
-"""Rows of the M × M Gram matrix that are held at once."""
+"""How many rows of the M × M Gram matrix are held at once."""
 CLOSE = 1e-4
-"""Residual of an eigenvector, relative to λ₁, at which the iteration ends.
+"""The iteration ends when the residual of an eigenvector, relative to λ₁, is below this.
 
-The eigenvalue's is of the order of its square.
+The error of the eigenvalue is of the order of the square of this.
 """
 
 
 @dataclass(frozen=True)
 class AmplifierSettings:
-    """`channels`: how many of the largest ‖U_k‖ are looked into.
+    """How many channels to study, and how long to iterate.
 
-    `steps`: dimensions of the Krylov space, at most.
+    `channels`: the eigenvalues of this many channels are computed, those with the largest ‖U_k‖.
+
+    `steps`: the largest dimension of the Krylov space.
     """
 
     channels: int = 4
@@ -47,22 +49,25 @@ class AmplifierSettings:
     def __post_init__(self) -> None:
         if self.channels < 2 or self.steps < 2:
             raise EigenlensError(
-                f"channels and steps are at least 2, not {self.channels} and {self.steps}"
+                f"channels and steps must be at least 2, not {self.channels} and {self.steps}"
             )
 
 
 class Amplifier(Constants):
-    """`FFN(h)_k ≈ hᵀ S_k h` where the gate's activation is near the identity, of one MLP.
+    """The channels that each gated MLP amplifies: `FFN(h)_k ≈ hᵀ S_k h`.
+
+    The approximation holds where the gate's activation is near the identity.
 
         U_k = Σ_i Wdown[k,i] · gate_i up_iᵀ,   S_k = (U_k + U_kᵀ)/2,   ‖U_k‖²_F = w_kᵀ [(GGᵀ) ⊙
         (UUᵀ)] w_k
 
-    The norm's gain, and its centring where it has one, are folded into gate and up, a scale behind
-    the MLP into Wdown; a norm behind it is not. No C × C matrix is made: the norms of all C
-    channels come from rows of the M × M Gram matrix (`2048 · M` numbers at once besides the C × M
-    of Wdown, at a cost of about 3 M²C), the eigenvalues that are largest in magnitude from a Krylov
-    space of products with G, U and w_k, of a few channels only. A ratio of zeros is left out. Kept:
-    the numbers and the top channels of each layer, constants of the model.
+    The gain of the norm before the MLP (and its centring, if it has one) is folded into gate and
+    up, a scale after the MLP into Wdown; a norm after the MLP is left out. No C × C matrix is made:
+    the norms of all C channels come from rows of the M × M Gram matrix (`2048 · M` numbers at once
+    besides the C × M of Wdown, at a cost of about 3 M²C); for a few channels the eigenvalues
+    largest in magnitude come from a Krylov space of products with G, U and w_k. A ratio of two
+    zeros is left out. It keeps the numbers and the top channels of each layer, which are constants
+    of the model.
     """
 
     name = "amplifier"
@@ -70,9 +75,9 @@ class Amplifier(Constants):
     level = "layer"
     numbers: ClassVar = {
         "gain": "largest eigenvalue |λ₁| of a channel",
-        "dominance": "|λ₁| over |λ₂| of that channel",
-        "concentration": "largest norm of a channel over the median channel's",
-        "shared": "|cos| between the top two channels' directions",
+        "dominance": "|λ₁| of that channel, divided by its |λ₂|",
+        "concentration": "largest norm of a channel, divided by the median norm",
+        "shared": "|cosine| between the directions of the top two channels",
     }
     Settings = AmplifierSettings
 
@@ -95,15 +100,15 @@ class Amplifier(Constants):
         return ""
 
     def _look(self, site: Site, G: Tensor, U: Tensor, W: Tensor) -> None:
-        """One MLP: gate and up (M, C), down (C, M)."""
+        """Keep the numbers of one MLP: gate and up (M, C), down (C, M)."""
         norms = channel_norms(G, U, W)  # (C,)
         if not bool(norms.isfinite().all()):  # products of float32 beyond its range
             G, U, W = G.double(), U.double(), W.double()
             norms = channel_norms(G, U, W)
         if not bool(norms.isfinite().all()):
             raise EigenlensError(
-                f"the weights of the MLP of {site} are too large, or not finite: their products are"
-                " not finite"
+                f"the products of the MLP weights of {site} are not finite: the weights are too"
+                " large, or not finite themselves"
             )
         top = norms.topk(min(self.settings.channels, len(norms))).indices
         # (K, 2), (K, C), (K,)
@@ -129,7 +134,7 @@ class Amplifier(Constants):
                     yield Number(site.stack, site.layer, None, name, x)
 
     def top(self) -> list[dict[str, Any]]:
-        """The top channels of every layer, the largest |λ₁| first."""
+        """Return the top channels of every layer, the one with the largest |λ₁| first."""
         return [
             {
                 "stack": site.stack,
@@ -156,26 +161,30 @@ class Amplifier(Constants):
         most = max(gain, key=lambda at: gain[at])
         if not gain[most] > 0:
             return (
-                "No MLP amplifies anything: every channel's products of gate, up and down weights"
-                " are 0."
+                "No MLP amplifies anything: the products of gate, up and down weights are 0 for"
+                " every channel."
             )
         channel = next(row["channel"] for row in self.top() if location_of(row) == most)
-        kind = "one direction alone" if dominance[most] > 10 else "several directions"
+        kind = (
+            "one direction of the input"
+            if dominance[most] > 10
+            else "several directions of the input"
+        )
         return (
-            f"The strongest amplifier is the MLP of {finding.labels(most)}: channel {channel} grows"
-            f" with the square of {kind} (|λ₁| = {gain[most]:.3g}, {dominance[most]:.3g} times"
-            f" |λ₂|), and the largest channel there is {concentration[most]:.3g} times the median"
-            " one."
+            f"The strongest amplifier is the MLP of {finding.labels(most)}: its channel {channel}"
+            f" grows with the square of {kind} (|λ₁| = {gain[most]:.3g}, which is"
+            f" {dominance[most]:.3g} times |λ₂|). The norm of the largest channel there is"
+            f" {concentration[most]:.3g} times that of the median channel."
         )
 
 
 def _times(large: float, small: float) -> float:
-    """How many times larger, at most `MOST`; nan of two zeros."""
+    """Return large / small, at most `MOST`; NaN for two zeros."""
     return min(large / small, MOST) if small > 0 else MOST if large > 0 else math.nan
 
 
 def gated_branch(block: Block) -> Branch | None:
-    """The branch of the block's MLP if that has a gate."""
+    """Return the branch of the block's MLP, or None if that has no gate."""
     for stage in block.stages:
         for branch in stage.branches:
             if isinstance(branch.linear, Mlp) and (
@@ -187,7 +196,7 @@ def gated_branch(block: Block) -> Branch | None:
 
 @torch.no_grad()
 def matrices(branch: Branch) -> tuple[Tensor, Tensor, Tensor]:
-    """Gate and up (M, C) with the norm's gain folded in, down (C, M) with the scale behind it."""
+    """Return gate and up (M, C) with the norm's gain, and down (C, M) with the scale after it."""
     mlp = branch.linear
     assert isinstance(mlp, Mlp)
     up, down = linear_map(mlp.wide)[0], linear_map(mlp.narrow)[0]
@@ -207,7 +216,7 @@ def matrices(branch: Branch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def channel_norms(G: Tensor, U: Tensor, W: Tensor, rows: int = ROWS) -> Tensor:
-    """`‖U_k‖_F` of every channel, (C,) float64, from rows of the M × M Gram matrix."""
+    """Return `‖U_k‖_F` of every channel, (C,) float64, from rows of the M × M Gram matrix."""
     squares = torch.zeros(len(W), dtype=torch.float64, device=W.device)
     for some in range(0, len(G), rows):
         part = slice(some, some + rows)
@@ -217,14 +226,13 @@ def channel_norms(G: Tensor, U: Tensor, W: Tensor, rows: int = ROWS) -> Tensor:
 
 
 def eigenpairs(G: Tensor, U: Tensor, w: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The two eigenvalues of `S_k` that are largest in magnitude (K, 2).
+    """Return the two eigenvalues of `S_k` largest in magnitude (K, 2).
 
-    With the first's vector (K, C) and its residual (K,).
+    Also the vector of the first (K, C) and its residual (K,).
 
-    `S_k x = ½ (Gᵀ(w_k ⊙ Ux) + Uᵀ(w_k ⊙ Gx))` for K channels w (K, M) side by side. The basis of
-    each Krylov space is kept orthogonal twice over; a space that is exhausted goes on with a random
-    vector. The residual is relative to λ₁, and the larger one of the two eigenpairs' decides when
-    to stop.
+    `S_k x = ½ (Gᵀ(w_k ⊙ Ux) + Uᵀ(w_k ⊙ Gx))` for K channels w (K, M) side by side. Each basis of a
+    Krylov space is orthogonalised twice; a space that is exhausted goes on with a random vector.
+    The residual is relative to λ₁; the larger residual of the two eigenpairs decides when to stop.
     """
     K, C = len(w), G.shape[1]
     steps = min(steps, C)
@@ -251,14 +259,14 @@ def eigenpairs(G: Tensor, U: Tensor, w: Tensor, steps: int) -> tuple[Tensor, Ten
 
 
 def _orthogonal(x: Tensor, V: Tensor) -> Tensor:
-    """x (K, C) less what lies in the span of V (K, C, j)."""
+    """Return x (K, C) without its part in the span of V (K, C, j)."""
     for _ in range(2):
         x = x - (V @ (V.transpose(1, 2) @ x[..., None]))[..., 0]
     return x
 
 
 def _ritz(V: Tensor, SV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Two eigenvalues of the projected matrix (K, 2), the first's vector (K, C), both residuals."""
+    """Return two eigenvalues (K, 2) of the projected matrix, the first's vector, both residuals."""
     small = (V.transpose(1, 2) @ SV).double()
     theta, y = torch.linalg.eigh((small + small.transpose(1, 2)) / 2)  # (K, j), (K, j, j)
     order = theta.abs().argsort(1, descending=True)[:, :2]

@@ -1,4 +1,4 @@
-"""Diagnostics of the weights alone: what they keep are constants of the model."""
+"""Diagnostics that read only the weights: what they keep are constants of the model."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from .diagnostic import Diagnostic, field_by_site
 
 
 class Constants(Diagnostic):
-    """A diagnostic that sees nothing but the weights; what is known of a site stays.
+    """A diagnostic that reads only the weights and keeps the first values of each site.
 
-    Two machines may order eigenvalues in other ways, and choose other signs. So the first is kept,
-    and nothing is mixed: what comes later of a site that is known is left out, all its fields
-    alike.
+    Two machines may order eigenvalues differently and choose other signs. So the values that came
+    first are kept, all fields of a site together, and later values of that site are dropped.
     """
 
     sees = "weights"
 
     def known(self, site: Site) -> bool:
-        """Whether there is anything of a site, as there is where a study goes on."""
+        """Return whether values of a site are kept already, as when a study is resumed."""
         return any(field_of(name)[0] == site for name in self.peaks)
 
     def keep(self, site: Site, **fields: Tensor) -> None:
-        """Keep the fields of a site, unless the site is known."""
+        """Keep the fields of a site, unless the site has values already."""
         if not self.known(site):
             self.peaks |= {
                 f"{site}/{field}": x.detach().double().cpu().contiguous()
@@ -34,7 +33,7 @@ class Constants(Diagnostic):
             }
 
     def of(self, field: str) -> list[tuple[Site, Tensor]]:
-        """A field of all sites, in their order."""
+        """Return one field of all sites, in their order."""
         return field_by_site(self.peaks, field)
 
     def merge(self, other: Self) -> None:

@@ -1,4 +1,4 @@
-"""What was found along the depth of a model."""
+"""What was found along the depth of a model: metrics of tokens and patterns per block."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ TITLES = {
     "effective_rank": "effective rank",
     "stable_rank": "stable rank",
     "participation_ratio": "participation ratio",
-    "cosine": "cosine of two tokens",
-    "high_frequency": "high frequencies",
+    "cosine": "mean cosine of two tokens",
+    "high_frequency": "share of high frequencies",
     "entropy": "entropy of attention rows, in nats",
-    "singular_ratio": "σ₂/σ₁ of the pattern",
+    "singular_ratio": "σ₂/σ₁ of the attention pattern",
     "dirichlet": "Dirichlet energy",
 }
 
 RESIDUALS = ("residual", "high_frequency")
-"""Metrics that are 0 where all tokens are one vector, and which rounding keeps above 0 there."""
+"""Metrics that are 0 where all tokens are equal, but for rounding."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Depth:
-    """Every metric at every block, with its 95 % interval over inputs.
+    """All metrics at every block, each with its 95 % interval over inputs.
 
-    Residuals below `floor` are rounding.
+    Residuals below `floor` are only rounding.
 
-    >>> study.depth.curve("residual")  # depth 0 is what goes into the first block
+    >>> study.depth.curve("residual")  # depth 0 is the input of the first block
     >>> study.depth.plot()
     """
 
@@ -49,14 +49,14 @@ class Depth:
 
     @property
     def stacks(self) -> tuple[str, ...]:
-        """Their names, such as `encoder`."""
+        """The names of the stacks, such as `encoder`."""
         return tuple(dict.fromkeys(number.stack for number in self.numbers))
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record per metric.
+        """One record per metric, block and head.
 
-        stack, layer, place, tokens, metric, head (None of all), mean, low, high, number, and
-        whether the mean is below rounding.
+        Its fields: stack, layer, place, tokens, metric, head (None for all heads), mean, low, high,
+        number, and whether the mean is below rounding.
         """
         return [
             {**asdict(number), "below_rounding": self.below_rounding(number)}
@@ -66,16 +66,16 @@ class Depth:
     def curve(
         self, metric: str, stack: str | None = None, tokens: str = "all"
     ) -> list[dict[str, Any]]:
-        """A metric along depth: depth, mean, low, high, number.
+        """One metric along depth: records of depth, mean, low, high, number.
 
-        Of tokens, depth 0 is the input of the first block and depth l the output of the l-th; of
-        patterns, depth l is the pattern of the l-th block, the mean of its heads. `stack` may be
-        left out where there is one.
+        For tokens, depth 0 is the input of the first block and depth l the output of the l-th. For
+        patterns, depth l is the pattern of the l-th block, averaged over its heads. `stack` may be
+        left out if the model has one.
         """
         if metric not in TITLES:
             raise unknown_name("metric", metric, TITLES)
         if tokens not in TOKENS:
-            raise EigenlensError(f"the tokens are {' or '.join(map(repr, TOKENS))}, not {tokens!r}")
+            raise EigenlensError(f"tokens must be {' or '.join(map(repr, TOKENS))}, not {tokens!r}")
         if stack is None and len(self.stacks) == 1:
             stack = self.stacks[0]
         if stack not in self.stacks:
@@ -121,7 +121,7 @@ class Depth:
         return found
 
     def table(self, metrics: str | Sequence[str], tokens: str = "all") -> list[dict[str, Any]]:
-        """One row per depth, the means of some metrics side by side; None without a value."""
+        """One row per depth, the means of some metrics side by side; None if there is none."""
         rows: dict[tuple[str, int], dict[str, Any]] = {}
         metrics = split_names(metrics)
         for stack in self.stacks:
@@ -132,11 +132,11 @@ class Depth:
         return [rows[place] for place in sorted(rows)]
 
     def table_in_words(self, metrics: Sequence[str], tokens: str = "all") -> list[dict[str, Any]]:
-        """The same to read: residuals that rounding hides are called `below rounding`."""
+        """The same table for reading: residuals hidden by rounding say `below rounding`."""
         return rows_in_words(self.table(metrics, tokens), RESIDUALS, self.floor)
 
     def plot(self, metrics: str | Sequence[str] = TOKEN_METRICS + ATTENTION_METRICS) -> Any:
-        """Metrics along depth with bands of their intervals, one panel each (an altair chart)."""
+        """Draw metrics along depth, one panel each, with bands of intervals (an altair chart)."""
         import altair as alt
 
         from ..spectra.plots import integer_axis
@@ -188,16 +188,16 @@ class Depth:
             .facet(
                 facet=alt.Facet("metric:N", sort=titles, title=None),
                 columns=3,
-                title="Along the depth of the model",
+                title="Metrics along the depth of the model",
             )
             .resolve_scale(y="independent")
         )
 
     @property
     def sentence(self) -> str:
-        """Where the tokens of each stack begin and end, and where their rank is least.
+        """One sentence per stack: rank and cosine at the first and last block, and the least rank.
 
-        Empty where none were seen.
+        Empty if no tokens were captured.
         """
         parts = []
         for stack in self.stacks:
@@ -209,9 +209,9 @@ class Depth:
             blocks = numbered(rank[-1]["depth"], "block")
             parts.append(
                 f"The effective rank of the tokens{where} goes from {rank[0]['mean']:.1f} to"
-                f" {rank[-1]['mean']:.1f} over {blocks}, with its least, {least['mean']:.1f}, at"
-                f" depth {least['depth']}; their mean cosine goes from {cosine[0]['mean']:.2f} to"
-                f" {cosine[-1]['mean']:.2f}."
+                f" {rank[-1]['mean']:.1f} over {blocks}; it is lowest ({least['mean']:.1f}) at"
+                f" depth {least['depth']}. The mean cosine of two tokens goes from"
+                f" {cosine[0]['mean']:.2f} to {cosine[-1]['mean']:.2f}."
             )
         return " ".join(parts)
 
@@ -223,20 +223,23 @@ class Depth:
 
         rows = self.table_in_words(TOKEN_METRICS + ATTENTION_METRICS)
         return html_view(
-            "Along the depth of the model", self.sentence, self.plot() if rows else None, rows
+            "Metrics along the depth of the model",
+            self.sentence,
+            self.plot() if rows else None,
+            rows,
         )
 
 
 def depth_findings(depth: Depth) -> list[Finding]:
-    """Entropy and spectral gap of every head as findings.
+    """Return entropy and spectral gap of every head as findings.
 
-    Both are measured once, with the metrics along depth.
+    Both are measured together with the metrics along depth.
     """
     sets = {"all": "", "without sinks": ", without the sink tokens"}
     found = []
     for name, title, metric, words in (
         ("entropy", "Attention entropy", "entropy", "entropy of attention rows, in nats"),
-        ("gap", "Spectral gap", "singular_ratio", "1 − σ₂/σ₁ of the pattern"),
+        ("gap", "Spectral gap", "singular_ratio", "1 − σ₂/σ₁ of the attention pattern"),
     ):
         numbers = [
             _gap(n) if name == "gap" else n
@@ -273,6 +276,6 @@ def _spread_sentence(finding: Finding) -> str:
     ends = [f"{values[at]:.2f} ({labels(at)})" for at in (least, most)]
     middle = sorted(values.values())[len(values) // 2]
     return (
-        f"{finding.title} ({finding.words['all']}) goes from {ends[0]} to {ends[1]}; the median"
-        f" head has {middle:.2f}."
+        f"{finding.title} ({finding.words['all']}) goes from {ends[0]} to {ends[1]} over the heads;"
+        f" the median is {middle:.2f}."
     )

@@ -1,4 +1,4 @@
-"""The contract of every diagnostic, and what it is shown of a forward pass."""
+"""The contract of every diagnostic, and what a diagnostic sees of a forward pass."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class CallView:
-    """One attention call of some inputs; the pattern is made once for all diagnostics.
+    """One attention call and some inputs; the pattern is made once for all diagnostics.
 
-    What costs much is measured on the inputs `expensive` alone: places in this batch, chosen by
-    their place among all inputs, so that it does not matter how these were cut into batches. None
-    is all of them.
+    Expensive parts are measured only on the inputs `sampled`: positions in this batch, chosen by
+    position among all inputs, so that the choice does not depend on how inputs are cut into
+    batches. None stands for all inputs.
     """
 
     call: AttentionCall
@@ -43,7 +43,7 @@ class CallView:
 
     @cached_property
     def sampled_inputs(self) -> Tensor:
-        """The inputs that expensive parts are measured on, (b,), possibly none."""
+        """The inputs that expensive parts are measured on, (b,); may be empty."""
         return _places(self.sampled, self.call.q)
 
     @property
@@ -52,17 +52,17 @@ class CallView:
 
     @cached_property
     def pattern(self) -> Tensor:
-        """(B, H, T, S), in float32 at least; rows of padding are zero."""
+        """The attention pattern (B, H, T, S), in float32 at least; rows of padding are zero."""
         return self.call.pattern()
 
     @cached_property
     def allowed(self) -> Tensor:
-        """The pairs that count, (B or 1, H or 1, T, S) bool."""
+        """The pairs that the mask allows, (B or 1, H or 1, T, S) bool."""
         return self.call.valid()
 
     @cached_property
     def queries(self) -> Tensor:
-        """The queries that are no padding, (B, T) bool."""
+        """The queries that are not padding, (B, T) bool."""
         B, _, T, _ = self.call.q.shape
         found = self.call.query_valid
         return (
@@ -73,12 +73,12 @@ class CallView:
 
     @cached_property
     def seen_by(self) -> Tensor:
-        """How many queries see each key, (B or 1, H or 1, S); 0 of padding."""
+        """How many queries see each key, (B or 1, H or 1, S); 0 for padding."""
         return self.allowed.sum(2)
 
     @cached_property
     def received(self) -> Tensor:
-        """What a key gets on average from the queries that see it, (B, H, S) float64.
+        """The attention each key gets on average from the queries that see it, (B, H, S) float64.
 
         0 for padding.
         """
@@ -87,9 +87,9 @@ class CallView:
 
 @dataclass(eq=False)
 class LayerView:
-    """One block and some inputs: what goes in and comes out, (B, T, C).
+    """One block and some inputs: its input and its output, (B, T, C).
 
-    And its self-attention where it was seen.
+    Also its self-attention, if that was captured.
     """
 
     site: Site
@@ -103,7 +103,7 @@ class LayerView:
 
     @cached_property
     def sampled_inputs(self) -> Tensor:
-        """The inputs that expensive parts are measured on, (b,), possibly none."""
+        """The inputs that expensive parts are measured on, (b,); may be empty."""
         return _places(self.sampled, self.inputs)
 
     @classmethod
@@ -116,7 +116,7 @@ class LayerView:
         vocabulary: int | None,
         sampled: Sequence[int] | None = None,
     ) -> LayerView:
-        """The inputs `chosen` of a captured layer, in float32 at least."""
+        """Return the inputs `chosen` of a captured layer, in float32 at least."""
         X, Y = (at_least_float32(x[chosen]) for x in (layer.inputs, layer.outputs))
         valid = None if layer.valid is None else layer.valid[chosen]
         there = (
@@ -134,48 +134,46 @@ def _places(sampled: Sequence[int] | None, x: Tensor) -> Tensor:
 
 
 def field_by_site(tensors: Mapping[str, Tensor], field: str) -> list[tuple[Site, Tensor]]:
-    """One field of all sites, in their order, from tensors named `site/field`."""
+    """Return one field of all sites, in their order, from tensors named `site/field`."""
     own = {name: x for name, x in tensors.items() if name.endswith(f"/{field}")}
     return sorted(((field_of(name)[0], x) for name, x in own.items()), key=lambda pair: pair[0])
 
 
 @dataclass(frozen=True)
 class NoSettings:
-    """A diagnostic without thresholds."""
+    """The settings of a diagnostic that has no thresholds."""
 
 
 class Diagnostic(ABC):
     """A mergeable statistic of heads or layers.
 
-    A diagnostic is made from its `Settings`, given the model by `begin`, shown calls or layers of a
-    forward pass inside `attached`, and gives a `Finding`. What it keeps are tensors of two kinds,
-    by name: `sums`, which `merge` adds, and `peaks`, of which it takes the larger. A name is
+    A diagnostic is made from its `Settings`; `begin` gives it the model; inside `attached` it is
+    shown calls or layers of a forward pass; it returns a `Finding`. It keeps two kinds of tensors,
+    by name: `sums`, which `merge` adds, and `peaks`, of which `merge` takes the larger. A name is
     `site/field`.
 
-    The usual diagnostic gives, from `measure`, one value for every input, number and head; the base
-    keeps `n, Σm, Σm²` of each (what is not finite is left out), and the result has the mean and its
+    The usual diagnostic returns from `measure` one value per input, number and head. The base class
+    keeps `n, Σm, Σm²` of each (without values that are not finite); the result has the mean and its
     95 % interval over inputs.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     sees: ClassVar[Literal["calls", "layers", "weights", "probe"]]
-    """What it is shown.
+    """What the diagnostic is shown.
 
-    Calls or layers of the study's inputs, the calls of inputs of its own, or nothing but the
-    weights.
+    Calls or layers of the study's inputs, calls of inputs of its own, or only the weights.
     """
     level: ClassVar[Literal["head", "layer"]]
     numbers: ClassVar[Mapping[str, str]]
-    """Its numbers by name, in words; the first is the one that maps and curves show to begin with.
-    """
+    """Its numbers by name, each described in words; maps and curves show the first by default."""
     Settings: ClassVar[type] = NoSettings
 
     def __init__(self, **settings: Any) -> None:
         known = list(getattr(self.Settings, "__dataclass_fields__", {}))
         for name in settings:
             if name not in known:
-                has = f"it has {', '.join(known)}" if known else "it has none"
+                has = f"its settings are {', '.join(known)}" if known else "it has no settings"
                 raise EigenlensError(f"the diagnostic {self.name} has no setting {name!r}; {has}")
         check_values(self.Settings, settings)
         self.settings = self.Settings(**settings)
@@ -183,37 +181,37 @@ class Diagnostic(ABC):
         self.peaks: dict[str, Tensor] = {}
 
     def begin(self, studied: StudiedModel) -> str:
-        """Get ready for a model, and measure what its weights alone say.
+        """Get ready for a model, and measure what depends on its weights alone.
 
-        Gives why the diagnostic does not apply, or "".
+        Returns why the diagnostic does not apply, or "".
         """
         return ""
 
     @contextmanager
     def attached(self, studied: StudiedModel) -> Iterator[None]:
-        """Around a forward pass: the place for hooks on the model's modules."""
+        """A context around each forward pass, in which to hook modules of the model."""
         yield
 
     def batches(self, model: Model) -> Sequence[Mapping[str, Tensor]]:
-        """The inputs of its own of a diagnostic that sees a probe, ready for the model."""
+        """Return the inputs of a diagnostic that brings its own, ready for the model."""
         raise EigenlensError(f"the diagnostic {self.name} has no inputs of its own")
 
     def measure(self, seen: Any) -> Tensor | None:
-        """Values (B, numbers, H) of one call or layer (H = 1 of a layer).
+        """Return values (B, numbers, H) of one call or layer (H = 1 for a layer).
 
-        NaN where there is none, None to skip it.
+        NaN where there is no value; None to skip the call.
         """
         raise EigenlensError(f"the diagnostic {self.name} measures nothing in a forward pass")
 
     @torch.no_grad()
     def update(self, seen: CallView | LayerView) -> None:
-        """Count one call or layer in."""
+        """Measure one call or layer and add it to the sums."""
         values = self.measure(seen)
         if values is not None:
             self.count(seen.site, values)
 
     def count(self, site: Site, values: Tensor) -> None:
-        """Add values (B, numbers, H) of some inputs."""
+        """Add values (B, numbers, H) of some inputs to the sums."""
         values = values.double()
         there = values.isfinite()
         values = torch.where(there, values, 0.0)
@@ -223,7 +221,7 @@ class Diagnostic(ABC):
         )
 
     def add(self, name: str, x: Tensor) -> None:
-        """Add to a sum."""
+        """Add a value to a sum."""
         x = x.detach().double().cpu()
         if name in self.sums:
             same_shape(name, tuple(self.sums[name].shape), tuple(x.shape))
@@ -231,7 +229,7 @@ class Diagnostic(ABC):
         self.sums[name] = x.contiguous()
 
     def peak(self, name: str, x: Tensor) -> None:
-        """Keep the larger."""
+        """Keep the larger of a value and what was kept."""
         x = x.detach().double().cpu()
         if name in self.peaks:
             same_shape(name, tuple(self.peaks[name].shape), tuple(x.shape))
@@ -239,13 +237,13 @@ class Diagnostic(ABC):
         self.peaks[name] = x.contiguous()
 
     def fresh(self) -> Self:
-        """The same, as ready for a model, with nothing seen."""
+        """Return a copy for the same model that has seen nothing."""
         made = copy.copy(self)
         made.sums, made.peaks = {}, {}
         return made
 
     def merge(self, other: Self) -> None:
-        """Add what `other` has seen; `other` is left as it was."""
+        """Add what `other` has seen; `other` does not change."""
         for name, x in other.sums.items():
             self.add(name, x)
         for name, x in other.peaks.items():
@@ -266,9 +264,10 @@ class Diagnostic(ABC):
         return made
 
     def result(self, note: str = "", tokens: Mapping[int, str] | None = None) -> Finding:
-        """What was found.
+        """Return what was found.
 
-        `note` says why it does not apply, `tokens` are the texts of token ids where they are known.
+        `note` says why the diagnostic does not apply; `tokens` are the texts of token ids, if
+        known.
         """
         numbers = () if note else tuple(self.found())
         finding = Finding(
@@ -286,9 +285,9 @@ class Diagnostic(ABC):
         return finding.with_sentence(self.sentence(finding), self.tables(finding, tokens or {}))
 
     def found(self) -> Iterator[Number]:
-        """Every number of every head or layer, in the order of the layers.
+        """Yield every number of every head or layer, in the order of the layers.
 
-        By default the means of what `measure` gave.
+        By default the means of what `measure` returned.
         """
         for site, sums in field_by_site(self.sums, "values"):
             for name, heads in zip(self.numbers, sums.tolist()):
@@ -301,20 +300,20 @@ class Diagnostic(ABC):
     def tables(
         self, finding: Finding, tokens: Mapping[int, str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """More than numbers of heads or layers, by title: which tokens, which channels."""
+        """Return further tables by title, such as which tokens or which channels."""
         return {}
 
     def token_ids(self) -> list[int]:
-        """The ids of tokens that `tables` would name, so that their texts can be kept."""
+        """Return the ids of the tokens that `tables` names, so that their texts can be kept."""
         return []
 
     @abstractmethod
     def sentence(self, finding: Finding) -> str:
-        """What was found, in one plain sentence made from its numbers."""
+        """Say what was found in one plain sentence with its numbers."""
 
     @classmethod
     def chart(cls, finding: Finding) -> Any:
-        """The picture (altair).
+        """Draw the finding (an altair chart).
 
         By default a map of layers × heads of the first number, or curves along the layers.
         """

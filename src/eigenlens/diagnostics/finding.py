@@ -16,7 +16,7 @@ from ..names import unknown_name
 class Number:
     """One number of one head or layer: the mean over inputs and its 95 % interval.
 
-    The interval is None of a single input, or of weights.
+    The interval is None if there is one input, or if the number comes from weights.
     """
 
     stack: str
@@ -35,7 +35,7 @@ class Number:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Finding:
-    """All numbers of a diagnostic, a sentence, tables of more, and a picture.
+    """All numbers of a diagnostic, with a sentence, further tables and a picture.
 
     >>> study.diagnostics["sinks"].value("rate", "encoder", 3, 5)
     >>> study.diagnostics["sinks"].plot()
@@ -64,17 +64,17 @@ class Finding:
 
     @property
     def labels(self) -> Labels:
-        """What its heads and layers are called: `L3H5`, of several stacks `encoder L3H5`."""
+        """The names of its heads and layers: `L3H5`, or `encoder L3H5` with several stacks."""
         return Labels(self.stacks)
 
     def values(self, name: str, stack: str | None = None) -> dict[Head | Site, float]:
-        """One number of all heads, or of all layers."""
+        """One number of every head, or of every layer."""
         if name not in self.words:
             raise unknown_name(f"number of {self.name}", name, self.words)
         return {n.at: n.mean for n in self.numbers if n.name == name and stack in (None, n.stack)}
 
     def of_heads(self, name: str) -> dict[Head, float]:
-        """`values` of a diagnostic of heads."""
+        """`values` for a diagnostic of heads."""
         return {at: value for at, value in self.values(name).items() if isinstance(at, Head)}
 
     def value(self, name: str, stack: str, layer: int, head: int | None = None) -> float:
@@ -85,7 +85,7 @@ class Finding:
         return found[at]
 
     def by_location(self) -> dict[Head | Site, dict[str, float | None]]:
-        """The numbers of each head or layer under `sinks_rate`, `sinks_rate_low`, …."""
+        """The numbers of each head or layer, named `sinks_rate`, `sinks_rate_low`, …."""
         found: dict[Head | Site, dict[str, float | None]] = {}
         for n in self.numbers:
             record = found.setdefault(n.at, {})
@@ -99,7 +99,7 @@ class Finding:
 
         Stack, layer, head, and every number with its interval: `rate`, `rate_low`, `rate_high`.
 
-        A number that never has an interval, such as one of weights, has no such columns.
+        A number that never has an interval, such as one of weights, has no interval columns.
         """
         bounded = {n.name for n in self.numbers if n.low is not None}
         columns = [
@@ -119,7 +119,7 @@ class Finding:
         return list(rows.values())
 
     def layers(self) -> list[dict[str, Any]]:
-        """One record per layer: of heads the mean over the heads."""
+        """One record per layer; numbers of heads are averaged over the heads of the layer."""
         sums: dict[Site, dict[str, list[float]]] = {}
         for n in self.numbers:
             sums.setdefault(Site(n.stack, n.layer), {}).setdefault(n.name, []).append(n.mean)
@@ -133,7 +133,7 @@ class Finding:
         return rows
 
     def record(self) -> dict[str, Any]:
-        """As plain data."""
+        """The finding as plain data."""
         return {
             "name": self.name,
             "title": self.title,
@@ -146,12 +146,12 @@ class Finding:
         }
 
     def plot(self) -> Any:
-        """The diagnostic's picture (an altair chart)."""
+        """Draw the diagnostic's picture (an altair chart)."""
         from . import chart_of
 
         if not self.applies:
             raise EigenlensError(
-                f"there is nothing to draw of {self.name}: {self.note or 'nothing was measured'}"
+                f"there is nothing to draw for {self.name}: {self.note or 'nothing was measured'}"
             )
         return chart_of(self)
 

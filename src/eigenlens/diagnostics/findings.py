@@ -39,11 +39,11 @@ class Findings(Mapping[str, Finding]):
 
     @property
     def found(self) -> list[Finding]:
-        """Those that apply."""
+        """The findings of the diagnostics that apply to the model."""
         return [finding for finding in self.values() if finding.applies]
 
     def heads(self) -> dict[Head, dict[str, float | None]]:
-        """The numbers of each head under `sinks_rate`, `sinks_rate_low`, …."""
+        """The numbers of each head, named `sinks_rate`, `sinks_rate_low`, …."""
         return {at: numbers for at, numbers in self._numbers() if isinstance(at, Head)}
 
     def layers(self) -> dict[Site, dict[str, float | None]]:
@@ -58,7 +58,7 @@ class Findings(Mapping[str, Finding]):
         return found.items()
 
     def words(self, level: str = "head") -> dict[str, str]:
-        """What each number of that level is: `sinks_rate` → `attention sinks: …`."""
+        """What each number of heads (or layers) means: `sinks_rate` → `attention sinks: …`."""
         return {
             f"{finding.name}_{name}": f"{finding.title}: {words}"
             for finding in self.found
@@ -67,9 +67,9 @@ class Findings(Mapping[str, Finding]):
         }
 
     def sentences(self) -> list[str]:
-        """What each diagnostic says.
+        """The sentence of each diagnostic.
 
-        Then why others do not apply, those with one reason together.
+        Then the diagnostics that do not apply, grouped by reason.
         """
         notes: dict[str, list[str]] = {}
         for finding in self.values():
@@ -81,7 +81,7 @@ class Findings(Mapping[str, Finding]):
         return [finding.sentence for finding in self.values() if finding.sentence] + message
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record per layer: the first number of every diagnostic, of heads the mean."""
+        """One record per layer: the first number of every diagnostic, averaged over heads."""
         rows: dict[Head | Site, dict[str, Any]] = {}
         titles = [finding.name for finding in self.found]
         for finding in self.found:
@@ -92,7 +92,7 @@ class Findings(Mapping[str, Finding]):
         return [row for _, row in sorted(rows.items(), key=lambda pair: pair[0])]
 
     def record(self) -> list[dict[str, Any]]:
-        """As plain data, but for the numbers of heads and layers, which stand with these."""
+        """The findings as plain data, without the numbers, which are kept with heads and layers."""
         return [
             {key: value for key, value in f.record().items() if key != "numbers"}
             for f in self.values()
@@ -108,11 +108,11 @@ class Findings(Mapping[str, Finding]):
 
 
 def changes(left: Findings, right: Findings) -> list[dict[str, Any]]:
-    """What changed between two models, or before and after a fine-tune: one record per number.
+    """Return what changed between two models, or by a fine-tune: one record per number.
 
-    Each has the mean over all heads or layers on both sides; where both sides have the same ones
-    also the mean of |change|, and the one that changed most with its two values. `settings` are
-    thresholds in which the two differ, so that their numbers do not mean the same.
+    Each record has the mean over all heads or layers on both sides. If both sides have the same
+    heads or layers, also the mean |change|, and the one that changed most with its two values.
+    `settings` names thresholds that differ between the sides, which makes the numbers incomparable.
     """
     rows = []
     for name in left:
@@ -148,7 +148,7 @@ def changes(left: Findings, right: Findings) -> list[dict[str, Any]]:
 
 
 def changes_sentence(rows: Sequence[dict[str, Any]], left: str, right: str) -> str:
-    """The first number of each diagnostic whose mean moved by more than a tenth, in words."""
+    """Name the first number of each diagnostic whose mean moved by more than a tenth."""
     seen, parts = set(), []
     for row in rows:
         if row["diagnostic"] in seen:
@@ -156,21 +156,23 @@ def changes_sentence(rows: Sequence[dict[str, Any]], left: str, right: str) -> s
         seen.add(row["diagnostic"])
         size = max(abs(row["left"]), abs(row["right"]))
         if size > 0 and abs(row["right"] - row["left"]) > 0.1 * size:
-            but = f", but with {row['settings']}" if row["settings"] else ""
+            but = (
+                f" (measured with different settings: {row['settings']})" if row["settings"] else ""
+            )
             parts.append(
-                f"{row['words']} ({row['diagnostic']}) from {row['left']:.3g} to"
+                f"{row['words']} ({row['diagnostic']}) goes from {row['left']:.3g} to"
                 f" {row['right']:.3g}{but}"
             )
     if not rows:
         return ""
-    message = "; ".join(parts) if parts else "no diagnostic's mean moves by more than a tenth"
+    message = "; ".join(parts) if parts else "no diagnostic's mean changes by more than 10 %"
     return f"From {left} to {right}: {message}."
 
 
 def _other_settings(left: Finding, right: Finding) -> str | None:
-    """The thresholds in which two findings differ, such as `epsilon 0.1 and 0.9`.
+    """Return the thresholds that differ between two findings, such as `epsilon 0.1 and 0.9`.
 
-    None where they do not.
+    None if they are the same.
     """
     names = [name for name in left.settings if left.settings[name] != right.settings.get(name)]
     return (

@@ -1,4 +1,4 @@
-"""Induction heads: who looks at what followed the current token when it came before."""
+"""Induction heads: heads that look at what followed the current token earlier in the text."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SCORES = ("stripe", "prefix", "duplicate", "previous")
 
 @dataclass(frozen=True)
 class InductionSettings:
-    """The probe, and for each score what a head must reach to be named.
+    """The probe, and the score from which a head is named, per kind of score.
 
     The defaults are ten times what uniform causal attention scores on the default probe (0.0139,
     0.0138, 0.0138 and 0.0423, `uniform_scores(50, 2)`): far above chance, and far below a head that
-    does nothing else. Where a model reads less, the block shrinks and chance rises
-    (`uniform_scores(8, 2)`: 0.088, 0.083 and 0.159): raise the thresholds there. Not `repeated`,
-    the tokens come only once: a control, in which the same places are looked at and there is
-    nothing to find.
+    does nothing else. A model that reads fewer tokens gets a shorter block, on which chance is
+    higher (`uniform_scores(8, 2)`: 0.088, 0.083 and 0.159): raise the thresholds there. With
+    `repeated=False` every token comes only once. This is a control: the same places are measured,
+    and there is nothing to find.
     """
 
     block: int = 50
@@ -47,38 +47,41 @@ class InductionSettings:
 
     def __post_init__(self) -> None:
         if self.block < LEAST:
-            raise EigenlensError(f"a block of {self.block} tokens is too short; at least {LEAST}")
+            raise EigenlensError(
+                f"a block of {self.block} tokens is too short; give at least {LEAST} tokens"
+            )
         if not 0 <= self.seed < 2**63:
-            raise EigenlensError(f"a seed is a whole number from 0 to 2⁶³ − 1, not {self.seed}")
+            raise EigenlensError(f"seed must be a whole number from 0 to 2⁶³ − 1, not {self.seed}")
         if self.repeats < 2 or self.inputs < 1:
             raise EigenlensError(
-                f"{self.inputs} inputs of a block {self.repeats} times: at least 1 input, 2 times"
+                f"the probe needs at least 1 input and 2 repeats, not {self.inputs} and"
+                f" {self.repeats}"
             )
         for name in SCORES:
             if not 0 < getattr(self, name) <= 1:
                 raise EigenlensError(
-                    f"the {name} score is a share of attention: its threshold is in (0, 1], not"
-                    f" {getattr(self, name)}"
+                    f"the threshold {name} is a share of attention: it must be above 0 and at most"
+                    f" 1, not {getattr(self, name)}"
                 )
 
 
 class Induction(Diagnostic):
-    """Random tokens x₀ … x_{n−1}, again and again: what do the repeats look at?
+    """What heads look at in a block of random tokens x₀ … x_{n−1} that is repeated.
 
     With A the pattern over these tokens, i the places of the repeats (all but the first block), and
     j the places before i:
 
-        stripe     mean A[i, i−n+1] over i = n−1 … : the diagonal n − 1 places back, all of it
-        prefix     mean Σ A[i, j+1] over x_j = x_i: behind any earlier occurrence of the token
+        stripe     mean A[i, i−n+1] over i = n−1 … : the whole diagonal n − 1 places back
+        prefix     mean Σ A[i, j+1] over x_j = x_i: the token after an earlier occurrence
         duplicate  mean Σ A[i, j] over x_j = x_i: earlier occurrences themselves
         previous   mean A[i, i−1], over all places but the first
 
     The stripe is what TransformerLens averages, `A.diagonal(offset=1 − n)`. Its first entry, A[n−1,
-    0], is of the last token of the first block, which never came before: it says how far back a
-    head looks, not what it looks for. Of two blocks of tokens that all differ, (n + 1) stripe = n
+    0], belongs to the last token of the first block, which never came before: it shows how far back
+    a head looks, not what it looks for. With two blocks whose tokens all differ, (n + 1) stripe = n
     prefix + A[n−1, 0]; heads are named by the prefix. A head that always looks n − 1 places back
-    has stripe and prefix 1. Patterns are those of any captured model; of one that sees both ways
-    only what lies before counts too.
+    has stripe and prefix 1. Any captured model will do; in a model without a causal mask, too, only
+    earlier places count.
     """
 
     name = "induction"
@@ -87,12 +90,12 @@ class Induction(Diagnostic):
     level = "head"
     numbers: ClassVar[Mapping[str, str]] = {
         "stripe": (
-            "attention one place less than a block back, all of that diagonal, as TransformerLens"
-            " counts it"
+            "attention to the place n − 1 back in blocks of n tokens (the diagonal that"
+            " TransformerLens averages)"
         ),
         "prefix": "attention to what followed earlier occurrences of the token",
         "duplicate": "attention to earlier occurrences of the token",
-        "previous": "attention to the token before",
+        "previous": "attention to the previous token",
     }
     Settings = InductionSettings
 
@@ -112,7 +115,7 @@ class Induction(Diagnostic):
         return ""
 
     def batches(self, model: Model) -> Sequence[Mapping[str, Tensor]]:
-        """One batch of all inputs; none of a model that reads no tokens."""
+        """Return one batch of all inputs; nothing for a model that does not read tokens."""
         layout = self._layout(model)
         if isinstance(layout, str):
             return ()
@@ -122,10 +125,10 @@ class Induction(Diagnostic):
         return ({name: ids.to(model.device) for name, ids in batch.items()},)
 
     def measure(self, seen: CallView) -> Tensor | None:
-        """(B, 4, H) of self-attention over the probe's tokens."""
+        """Return the four scores (B, 4, H) of self-attention over the probe's tokens."""
         if self.layout is None:
             raise EigenlensError(
-                "the diagnostic induction needs its model: call `begin` before `update`"
+                "the diagnostic induction needs a model: call `begin` before `update`"
             )
         T = seen.call.q.shape[2]
         if seen.call.kind != "self" or seen.ids is None or seen.call.k.shape[2] != T:
@@ -149,35 +152,34 @@ class Induction(Diagnostic):
         if found:
             message = f"{len(found)} of {heads} {'does' if len(found) == 1 else 'do'} induction, "
             message += (
-                "looking at what followed when the current token came before"
+                "looking at what followed the current token earlier"
                 f" ({_listed(found, prefix, labels)})"
             )
         else:
-            message = (
-                f"None of {heads} does induction: what followed earlier occurrences of a token gets"
-                " at most "
-            )
+            message = f"None of {heads} does induction: what followed a token earlier gets at most "
             message += (
-                f"{prefix[best]:.3f} of the attention ({labels(best)}), where"
-                f" {self.settings.prefix:g} would count"
+                f"{prefix[best]:.3f} of the attention ({labels(best)}; an induction head has at"
+                f" least {self.settings.prefix:g})"
             )
         if not self.settings.repeated:
-            message = f"Tokens that come only once, a control: {message[0].lower()}{message[1:]}"
+            message = f"Control, every token comes only once: {message[0].lower()}{message[1:]}"
         if not others:
-            return f"{message}; no head looks mostly at the token before."
+            return f"{message}; no head looks mostly at the previous token."
         look = "looks" if len(others) == 1 else "look"
         listed = _listed(others, previous, labels)
-        return f"{message}; {len(others)} {look} at the token before ({listed})."
+        return (
+            f"{message}; {numbered(len(others), 'head')} {look} at the previous token ({listed})."
+        )
 
     def above(self, finding: Finding, name: str) -> list[Head]:
-        """The heads that reach the threshold of a score, the largest first."""
+        """Return the heads that reach the threshold of a score, the largest score first."""
         values, least = finding.of_heads(name), getattr(self.settings, name)
         return sorted((at for at in values if values[at] >= least), key=lambda at: -values[at])
 
     def tables(
         self, finding: Finding, tokens: Mapping[int, str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """The heads above a threshold, with what they are above."""
+        """Return the heads that reach a threshold, with the names of these scores."""
         kinds = {name: set(self.above(finding, name)) for name in SCORES}
         named = [
             at for at in finding.values("stripe") if any(at in found for found in kinds.values())
@@ -193,7 +195,7 @@ class Induction(Diagnostic):
 
     @classmethod
     def chart(cls, finding: Finding) -> Any:
-        """Two maps: induction, and attention to the token before, of which it is made."""
+        """Draw two maps: induction, and attention to the previous token, which induction needs."""
         import altair as alt
 
         from .pictures import head_map
@@ -207,11 +209,11 @@ class Induction(Diagnostic):
 
 
 def scores(A: Tensor, ids: Tensor | None, n: int) -> Tensor:
-    """Stripe, prefix, duplicate and previous of patterns (B, H, T, T): (B, 4, H).
+    """Return stripe, prefix, duplicate and previous of patterns (B, H, T, T): (B, 4, H).
 
-    Over blocks of n tokens with `ids` (B, T).
+    The tokens are blocks of n with `ids` (B, T).
 
-    Without ids the same place of an earlier block stands for an earlier occurrence.
+    Without ids, the same place in an earlier block stands for an earlier occurrence.
     """
     T = A.shape[2]
     if ids is None:

@@ -1,6 +1,6 @@
-"""Inputs that show induction: a block of random tokens that comes again.
+"""Inputs that show induction: a block of random tokens that is repeated.
 
-And what uniform attention would score on it.
+And the scores of uniform attention on them.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from ..data.windows import special_tokens
 from ..models.load import Model
 
 TEXT = ("encoder", "decoder", "encoder-decoder")
-"""Kinds of models that read tokens."""
+"""The kinds of models that read tokens."""
 LEAST = 8
-"""Tokens of the shortest block.
+"""The length of the shortest block, in tokens.
 
-On a shorter one uniform attention scores so much that thresholds say nothing.
+On a shorter block uniform attention scores so high that thresholds mean nothing.
 """
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A block of `block` tokens, `repeats` times, between special tokens `before`, `after`."""
+    """A block of `block` tokens, repeated `repeats` times, between special tokens.
+
+    The special tokens are `before` and `after`.
+    """
 
     block: int
     repeats: int
@@ -38,17 +41,17 @@ class Layout:
 
 
 def layout_of(model: Model, block: int, repeats: int) -> Layout | str:
-    """How the probe fits a model.
+    """Fit the probe to a model.
 
-    The block shrinks to what the model can read, and to tokens that differ.
+    The block shrinks to what the model can read, and to the number of different tokens.
 
-    A string says why there is none.
+    Returns a string that says why, if the model cannot be probed.
     """
     if model.kind not in TEXT:
-        return f"a model of the kind {model.kind} reads no tokens that could be repeated"
+        return f"a model of the kind {model.kind} does not read tokens that could be repeated"
     vocabulary = getattr(model.config, "vocab_size", None)
     if vocabulary is None:
-        return "how many token ids the model knows is not in its config"
+        return "the config of the model does not say how many token ids it knows"
     special = {i for i in _config_ids(model.config) if i is not None}
     before, after = special_tokens(model.tokenizer) if model.tokenizer is not None else ([], [])
     special |= {*before, *after}
@@ -75,15 +78,15 @@ def layout_of(model: Model, block: int, repeats: int) -> Layout | str:
     room = block if model.max_length is None else min(block, (model.max_length - around) // repeats)
     if room < LEAST:
         return (
-            f"the model reads {model.max_length} tokens: no room for {LEAST} tokens {repeats} times"
+            f"the model reads {model.max_length} tokens: too few for {LEAST} tokens {repeats} times"
         )
     ordinary = torch.tensor(
         [i for i in range(vocabulary) if i not in special and i not in unused], dtype=torch.long
     )
     if len(ordinary) < LEAST:
         return (
-            f"of the {vocabulary} token ids {len(ordinary)} are ordinary ones, too few for a block"
-            f" of {LEAST} that differ"
+            f"the model has {len(ordinary)} ordinary tokens among its {vocabulary} token ids: too"
+            f" few for a block of {LEAST} different tokens"
         )
     return Layout(
         min(room, len(ordinary)),
@@ -105,12 +108,12 @@ def _config_ids(config: Any) -> list[int | None]:
 
 
 def probe_batch(layout: Layout, inputs: int, seed: int, repeated: bool = True) -> dict[str, Tensor]:
-    """The inputs: ids (inputs, before + repeats · block + after).
+    """Return the inputs: ids (inputs, before + repeats · block + after).
 
-    Of an encoder-decoder the same behind the start token too.
+    An encoder-decoder reads the same ids after its start token in the decoder.
 
-    The tokens of a block differ from each other where there are enough ids. Not `repeated`, as many
-    tokens come only once.
+    The tokens of a block all differ if there are enough ids. Without `repeated`, as many tokens
+    come only once.
     """
     draw = torch.Generator().manual_seed(seed)
     n = layout.block if repeated else layout.block * layout.repeats
@@ -134,9 +137,9 @@ def probe_batch(layout: Layout, inputs: int, seed: int, repeated: bool = True) -
 
 
 def uniform_scores(block: int, repeats: int, before: int = 0) -> dict[str, float]:
-    """What a head scores that attends alike to all tokens up to its own: exact, by place.
+    """Return the scores of a head that attends equally to all tokens up to its own: exact.
 
-    The place t of the tokens (from 0) sees `before + t + 1` keys. Of block 50 twice: stripe
+    The place t of the tokens (from 0) sees `before + t + 1` keys. For a block of 50, twice: stripe
     `Σ_{t=49}^{99} 1/(t+1) / 51 = 0.01388`, prefix and duplicate `Σ_{t=50}^{99} 1/(t+1) / 50 =
     0.01376`, previous `Σ_{t=1}^{99} 1/(t+1) / 99 = 0.04230`.
     """

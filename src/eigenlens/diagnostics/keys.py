@@ -17,42 +17,43 @@ from .diagnostic import CallView, Diagnostic, LayerView, field_by_site
 from .finding import Finding
 
 BINS = (-30.0, 2.0, 128)
-"""Of the histogram of log₁₀ of keys' weights: from, to, number.
+"""The histogram of log₁₀ of the keys' weights: from, to, number of bins.
 
-What lies outside is in the first and the last.
+Weights outside this range are counted in the first and the last bin.
 """
 NORMALISED = ("softmax", "doubly normalised")
 ROUNDING = 1e-6
-"""Of a threshold: a weight that is below it by less is rounding."""
+"""A weight that is below a threshold by less than this is below it only by rounding."""
 PAIRS = 2**24
-"""Pairs of queries and keys whose doubly normalised pattern is held at once."""
+"""How many pairs of queries and keys the doubly normalised pattern holds at once."""
 
 
 @dataclass(frozen=True)
 class KeySettings:
-    """`tau`: a key whose weight, 1 on average, is below this is explained away."""
+    """`tau`: a key with a weight below this is explained away; the average weight is 1."""
 
     tau: float = 0.1
 
     def __post_init__(self) -> None:
         if not 0 < self.tau < 1:
             raise EigenlensError(
-                f"a key is explained away below a weight between 0 and 1, not tau = {self.tau}"
+                "tau, the weight below which a key is explained away, must be between 0 and 1,"
+                f" not {self.tau}"
             )
 
 
 class Keys(Diagnostic):
-    """`w_j = S · Σ_{i sees j} A_ij / #{i sees j}`, the weight of key j among S.
+    """Keys that get almost no attention: `w_j = S · Σ_{i sees j} A_ij / #{i sees j}`.
 
-    It is 1 on average where there is no mask.
+    w_j is the weight of key j among S keys. Without a mask it is 1 on average.
 
-    Of T = S tokens without a mask that is the sum of column j. Under a causal mask early keys are
-    seen by more queries than late ones: hence S times the mean. Normalised over queries before
-    keys, every column sums to at least 1/S, which is a weight of 1/T; that pattern is made of the
-    same scores where no mask is causal, of the expensive inputs of a call only.
+    For T = S tokens without a mask w_j is the sum of column j. Under a causal mask more queries see
+    early keys than late ones: hence S times the mean. If the pattern is normalised over queries
+    first and over keys then, every column sums to at least 1/S, which is a weight of 1/T; that
+    pattern is computed from the same scores where no mask is causal, for the expensive inputs only.
 
-    Kept besides: the least weight over all inputs, for each stack a histogram of log₁₀ w, (2,
-    bins), and the share below tau under softmax of those inputs that are normalised twice, (H, 2),
+    It also keeps: the least weight over all inputs; for each stack a histogram of log₁₀ w, (2,
+    bins); and the share below tau under softmax for the inputs that are normalised twice, (H, 2),
     so that the two can be compared.
     """
 
@@ -62,7 +63,7 @@ class Keys(Diagnostic):
     level = "head"
     numbers: ClassVar = {
         "below": "share of keys with a weight below tau",
-        "below_uniform": "share of keys with a weight below 1/T, T queries",
+        "below_uniform": "share of keys with a weight below 1/T, for T queries",
         "least": "least weight of a key, mean over inputs",
         "balanced_below": "share of keys below tau, doubly normalised",
         "balanced_below_uniform": "share of keys with a weight below 1/T, doubly normalised",
@@ -102,7 +103,7 @@ class Keys(Diagnostic):
         self.add(f"{seen.call.site.stack}/histogram", spread)
 
     def _shares(self, weights: Tensor, real: Tensor, queries: Tensor) -> Tensor:
-        """Shares below tau and 1/T, and the least, of weights (B, H, S): (B, 3, H).
+        """Return the shares below tau and 1/T, and the least weight: (B, H, S) → (B, 3, H).
 
         NaN for an input of fewer than 2 keys.
         """
@@ -154,21 +155,24 @@ class Keys(Diagnostic):
     def sentence(self, finding: Finding) -> str:
         below = finding.values("below")
         mean, most = sum(below.values()) / len(below), max(below, key=lambda at: below[at])
-        less = f"less than {self.settings.tau:g} of an even share of attention"
+        less = (
+            f"less than {self.settings.tau:g} of the attention that uniform attention would give"
+            " them"
+        )
         if not below[most] > 0:
-            return f"No key gets {less}" + (
+            return f"No keys get {less}" + (
                 f" in any of {len(below)} heads." if len(below) > 1 else " in the only head."
             )
         beside, where = self._beside(finding), finding.labels(most)
         if len(below) == 1:
             return f"In the only head, {where}, {percent(mean, 1)} of the keys get {less}{beside}."
         return (
-            f"On average over heads {percent(mean, 1)} of the keys get {less}{beside}; most in"
-            f" {where}, with {percent(below[most])}."
+            f"On average over heads, {percent(mean, 1)} of the keys get {less}; the share is"
+            f" largest in {where} ({percent(below[most])}){beside}."
         )
 
     def _beside(self, finding: Finding) -> str:
-        """What the double normalisation would do to the same heads and inputs."""
+        """Say what double normalisation would do to the same heads and inputs."""
         balanced = finding.of_heads("balanced_below")
         if not balanced:
             return ""
@@ -181,24 +185,24 @@ class Keys(Diagnostic):
             else f" in the {len(balanced)} heads where no mask is causal"
         )
         return (
-            "; normalised over queries first it would be"
-            f" {percent(sum(balanced.values()) / len(balanced), 1)} and not"
+            ". Normalised over queries first, the share would be"
+            f" {percent(sum(balanced.values()) / len(balanced), 1)} instead of"
             f" {percent(sum(same) / len(same), 1)}{heads}, on the inputs where both were measured"
         )
 
 
 def key_weights(received: Tensor, seen_by: Tensor) -> Tensor:
-    """Weights (B, H, S) of keys from what they get on average (B, H, S); 0 for padding.
+    """Return the weights (B, H, S) of keys; 0 for padding.
 
-    And from how many queries see them.
+    `received` (B, H, S) is what each key gets on average, `seen_by` how many queries see it.
     """
     return received * (seen_by > 0).sum(2, keepdim=True)
 
 
 def balanced_weights(call: AttentionCall) -> tuple[Tensor, Tensor]:
-    """Weights (B, H, S) of a call's keys, doubly normalised, and which are no padding.
+    """Return the doubly normalised weights (B, H, S) of a call's keys, and which are not padding.
 
-    A few heads at a time.
+    Computed for a few heads at a time.
     """
     B, H, T, _ = call.q.shape
     S = call.k.shape[2]
@@ -212,21 +216,21 @@ def balanced_weights(call: AttentionCall) -> tuple[Tensor, Tensor]:
 
 
 def below_threshold(weights: Tensor, real: Tensor, threshold: float | Tensor) -> Tensor:
-    """Which keys have a weight below a threshold, not by rounding alone, (B, H, S) bool."""
+    """Return which keys have a weight below a threshold, beyond rounding, (B, H, S) bool."""
     return (weights < threshold * (1 - ROUNDING)) & real
 
 
 def histogram(weights: Tensor) -> Tensor:
-    """How many weights of any shape fall into each bin of log₁₀, (bins,) float64."""
+    """Return how many weights of any shape fall into each bin of log₁₀, (bins,) float64."""
     low, high, bins = BINS
     return torch.histc(weights.clamp_min(10.0**low).log10().clamp(low, high), bins, low, high)
 
 
 def _rectangular(allowed: Tensor) -> Tensor:
-    """Of which inputs every query that is no padding sees every key that is none, (B or 1,) bool.
+    """Return in which inputs every real query sees every real key, (B or 1,) bool.
 
-    The call's own `mask_shape` says it of all inputs at once, so that it would matter which of them
-    stand in a batch.
+    Real means not padding. The call's own `mask_shape` holds for all inputs of a batch at once, so
+    it would depend on which inputs are in the batch.
     """
     return (
         (allowed == (allowed.any(3, keepdim=True) & allowed.any(2, keepdim=True))).flatten(1).all(1)
@@ -234,5 +238,5 @@ def _rectangular(allowed: Tensor) -> Tensor:
 
 
 def _least(weights: Tensor, real: Tensor) -> Tensor:
-    """(B, H): the least weight of a key; ∞ where there is none."""
+    """Return the least weight of a key, (B, H); ∞ if there is none."""
     return weights.masked_fill(~real, torch.inf).amin(2)

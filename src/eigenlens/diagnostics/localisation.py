@@ -2,13 +2,13 @@
 
     distance = Σ_ij A_ij d_ij / Σ_ij A_ij,   ρ = P(A_ij > 1/n_i) near and far,   d_ij = |i − j|
 
-n_i is the number of keys that query i sees: 1/n_i is what uniform attention gives each. Tokens of a
-text are as far apart as their places, patches of a picture as in their grid, rounded to whole
-patches.
+n_i is the number of keys that query i sees: 1/n_i is what uniform attention gives each. The
+distance of two tokens of a text is that of their places; the distance of two patches of a picture
+is that in their grid, rounded to whole patches.
 
-The paper's profile ρ_t = P(A_{T,t} > 1/T), of the last query and over all distances, is not given:
-ρ stands here for two classes of distance, over all queries; what is kept over all distances is the
-attention itself.
+The paper's profile ρ_t = P(A_{T,t} > 1/T), of the last query over all distances, is not computed:
+here ρ is given for two classes of distance, over all queries. Over all distances only the attention
+itself is kept.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from .finding import Finding, Number
 from .studied_model import StudiedModel
 
 FARTHEST = 2**31
-"""No two tokens are as far apart."""
+"""A distance that no two tokens reach."""
 _PAIRS = 2**24  # pairs of queries and keys that are copied at once
 
 
 @dataclass(frozen=True)
 class NearSettings:
-    """`near`: pairs up to this distance are near, others far."""
+    """`near`: pairs up to this distance are near, all others far."""
 
     near: int = 2
 
     def __post_init__(self) -> None:
         if not 0 <= self.near < FARTHEST:
             raise EigenlensError(
-                f"near is a distance of at least 0 and below {FARTHEST}, not {self.near}"
+                f"near must be a distance from 0 to below {FARTHEST}, not {self.near}"
             )
 
 
 @dataclass(frozen=True)
 class Grid:
-    """`rows` × `columns` tokens with a place, behind `before` tokens that have none.
+    """`rows` × `columns` tokens with a place, after `before` tokens that have none.
 
     A text is one row.
     """
@@ -60,7 +60,7 @@ class Grid:
     before: int = 0
 
     def pairs_within(self, limit: int) -> Tensor:
-        """The pairs up to a rounded distance, as places in n · n, n = rows · columns."""
+        """The pairs up to a rounded distance, as indices into n · n with n = rows · columns."""
         place = torch.arange(self.rows * self.columns)
         row, column = place // self.columns, place % self.columns
         distance = torch.hypot(
@@ -69,7 +69,7 @@ class Grid:
         return (distance <= limit).flatten().nonzero()[:, 0]
 
     def by_distance(self, A: Tensor) -> Tensor:
-        """Sums of A (…, n, n) by rounded distance, (…, bins) float64.
+        """Sum A (…, n, n) by rounded distance, (…, bins) float64.
 
         First by gap in columns, then by gap in rows.
         """
@@ -89,7 +89,7 @@ class Grid:
 
 
 def _by_gap(A: Tensor) -> Tensor:
-    """Sums of (…, n, n) by |j − i|, (…, n).
+    """Sum (…, n, n) by |j − i|, (…, n).
 
     Memory of rows of length n, read in rows of n + 1, has the diagonal j − i = k ≥ 0 in column k
     and j − i = −k < 0 in column n + 1 − k. The upper triangle alone tells the two apart.
@@ -101,9 +101,9 @@ def _by_gap(A: Tensor) -> Tensor:
 
 
 def _in_rows_of(width: int, flat: Tensor) -> Tensor:
-    """The column sums, (…, width), of memory (…, (width − 1)²).
+    """Return the column sums, (…, width), of memory (…, (width − 1)²).
 
-    As many rows as are whole, and one number that is left.
+    It sums all whole rows, and adds the one number that is left over.
     """
     sums = flat[..., :-1].unflatten(-1, (width - 2, width)).sum(-2)
     sums[..., 0] += flat[..., -1]
@@ -118,14 +118,14 @@ def _near_pairs(grid: Grid, near: int) -> Tensor:
 class Localisation(Diagnostic):
     """How far heads look: the mean distance, and the profile over distances.
 
-    Mean attended distance, entropy of the mean profile over distances, and how often near and far
-    pairs get more than 1/n.
+    It measures the mean attended distance, the entropy of the mean profile over distances, and how
+    often near and far pairs get more than 1/n.
 
-    Distance and entropy are set beside those of uniform attention under the same mask.
-    Self-attention only. Padding does not count, on either side. In pictures the tokens before the
-    patches have no place: pairs with them are left out.
+    Distance and entropy are divided by those of uniform attention under the same mask. Only
+    self-attention is measured. Padding does not count, neither as query nor as key. In pictures the
+    tokens before the patches have no place: pairs with them are left out.
 
-    Kept besides the numbers: for each head the attention by distance, and the uniform one, (2, H,
+    It also keeps, for each head, the attention by distance, and that of uniform attention, (2, H,
     bins). Cost: a few passes over the patterns, more for patches, whose pairs are first put in
     order of rows.
     """
@@ -135,11 +135,13 @@ class Localisation(Diagnostic):
     sees = "calls"
     level = "head"
     numbers: ClassVar[Mapping[str, str]] = {
-        "relative": "attended distance, that of uniform attention = 1",
-        "distance": "mean attended distance in tokens, or patches",
-        "entropy": "entropy of the mean profile over distances, that of uniform attention = 1",
-        "near": "share of near pairs that get more than uniform attention gives",
-        "far": "share of far pairs that get more than uniform attention gives",
+        "relative": "mean attended distance, relative to uniform attention (= 1)",
+        "distance": "mean attended distance, in tokens or patches",
+        "entropy": (
+            "entropy of the mean profile over distances, relative to uniform attention (= 1)"
+        ),
+        "near": "share of near pairs that get more attention than uniform attention gives",
+        "far": "share of far pairs that get more attention than uniform attention gives",
     }
     Settings = NearSettings
 
@@ -157,7 +159,7 @@ class Localisation(Diagnostic):
 
     @contextmanager
     def attached(self, studied: StudiedModel) -> Iterator[None]:
-        """Read the grid of patches from what the model is given: pictures may be of any size."""
+        """Read the grid of patches from the model's inputs: pictures may have any size."""
         config = studied.model.config
         side = getattr(getattr(config, "vision_config", config), "patch_size", None)
         if not isinstance(side, int):
@@ -181,7 +183,7 @@ class Localisation(Diagnostic):
             self._patches = (0, 0)
 
     def _grid(self, stack: str, tokens: int) -> Grid | None:
-        """Of a call of so many tokens; None where they are not the patches of the whole picture."""
+        """Return the grid for so many tokens; None if they are not a whole picture's patches."""
         # CLIP has a stack for texts and one for pictures
         if not self._vision and "vision" not in stack:
             return Grid(1, tokens)
@@ -202,7 +204,7 @@ class Localisation(Diagnostic):
             self.add(f"{seen.site}/profile", found[1])
 
     def _look(self, seen: CallView) -> tuple[Tensor, Tensor] | None:
-        """Values (B, numbers, H) but for entropy, and profiles (2, H, bins) summed over inputs."""
+        """Return values (B, numbers, H) except entropy, and profiles (2, H, bins) over inputs."""
         _, H, T, S = seen.pattern.shape
         grid = self._grid(seen.call.site.stack, T) if seen.call.kind == "self" and T == S else None
         if grid is None:
@@ -236,7 +238,7 @@ class Localisation(Diagnostic):
         return values, profile.expand(2, H, -1)
 
     def _near_and_all(self, grid: Grid, chosen: Tensor) -> Tensor:
-        """How many of the near pairs, and of all, are chosen, (…, n, n) → (…, 2)."""
+        """Return how many of the near pairs, and of all pairs, are chosen, (…, n, n) → (…, 2)."""
         flat = chosen.flatten(-2)
         return torch.stack(
             [
@@ -247,7 +249,7 @@ class Localisation(Diagnostic):
         )
 
     def add(self, name: str, x: Tensor) -> None:
-        """Pad the shorter profile with zeros: inputs of other lengths have other distances."""
+        """Pad the shorter profile with zeros: longer inputs have longer distances."""
         known = self.sums.get(name)
         if known is not None and name.endswith("/profile"):
             bins = max(known.shape[-1], x.shape[-1])
@@ -275,17 +277,17 @@ class Localisation(Diagnostic):
         half = sum(value < 0.5 for value in relative.values())
         if len(relative) == 1:
             return (
-                f"The only head, {labels(near)}, looks {percent(mean)} as far as uniform attention"
-                " would."
+                f"The only head, {labels(near)}, looks {percent(mean)} as far away as uniform"
+                " attention would."
             )
         return (
-            f"Heads look {percent(mean)} as far as uniform attention would,"
-            f" {half} of {len(relative)} less than half as far;"
-            f" the nearest is {labels(near)}, which looks {percent(relative[near])} as far,"
-            f" the farthest {labels(far)}, {percent(relative[far])}."
+            f"On average a head looks {percent(mean)} as far away as uniform attention would."
+            f" In {half} of {len(relative)} heads it is less than half as far;"
+            f" {labels(near)} looks least far ({percent(relative[near])}),"
+            f" {labels(far)} farthest ({percent(relative[far])})."
         )
 
 
 def _entropy(weight: Tensor) -> Tensor:
-    """Of weights (bins,) as a distribution, in nats."""
+    """Return the entropy of weights (bins,) as a distribution, in nats."""
     return torch.special.entr(weight / weight.sum()).sum()

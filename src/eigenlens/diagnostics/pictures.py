@@ -9,7 +9,7 @@ from .finding import Finding
 
 
 def head_map(finding: Finding, name: str | None = None) -> Any:
-    """One number of every head, layers × heads, one panel per stack (an altair chart)."""
+    """Draw one number of every head, layers × heads, one panel per stack (an altair chart)."""
     import altair as alt
 
     name = name or next(iter(finding.words))
@@ -34,7 +34,7 @@ def head_map(finding: Finding, name: str | None = None) -> Any:
 
 
 def layer_curves(finding: Finding, names: tuple[str, ...] | None = None) -> Any:
-    """Numbers along the layers, one panel each, one line per stack (an altair chart)."""
+    """Draw numbers along the layers, one panel each, one line per stack (an altair chart)."""
     import altair as alt
 
     from ..spectra.plots import integer_axis

@@ -2,8 +2,8 @@
 
     W_QK = W_Q W_Kᵀ,   score of tokens i and j = x_i W_QK x_jᵀ, but for biases and the scale
 
-A mean off zero with a small variance is said to make a head look near. Eigenvalues come from the D
-× D matrix `W_KᵀW_Q`.
+According to the paper, a mean far from zero with a small variance makes a head look near. The
+eigenvalues are computed from the D × D matrix `W_KᵀW_Q`.
 """
 
 from __future__ import annotations
@@ -35,25 +35,26 @@ class QueryKey(Constants):
     C − D of them are zero.
 
     `mean = tr W/d`; `variance` is the mean of |λ − mean|²; `concentration = |mean|/√variance`. A
-    head that shares its keys with others is taken with those keys. With rotary positions there is a
-    matrix `W_Q R W_Kᵀ` for each distance: the numbers are of the weights before the rotation, R =
-    I. The gain of the norm before the projections is not in it. A norm behind the projections
-    leaves no such matrix, and cross-attention only one where both streams have the same width.
+    head that shares its keys with others is computed with those keys. With rotary positions there
+    is one matrix `W_Q R W_Kᵀ` per distance: the numbers are those of the weights before the
+    rotation, R = I. The gain of the norm before the projections is not included. If a norm follows
+    the projections, no such matrix exists; for cross-attention it exists only if both streams have
+    the same width.
 
-    Kept: the numbers and the D eigenvalues of each head, which are constants of the model.
+    It keeps the numbers and the D eigenvalues of each head, which are constants of the model.
     """
 
     name = "qk"
     title = "Query-key eigenvalues"
     level = "head"
     numbers: ClassVar[Mapping[str, str]] = {
-        "concentration": "|mean| of the eigenvalues of W_QK over their deviation",
+        "concentration": "|mean| of the eigenvalues of W_QK, divided by their standard deviation",
         "mean": "mean eigenvalue of W_QK, tr W/d",
         "variance": "variance of the eigenvalues, mean |λ − mean|²",
         "trace": "tr W_QK",
         "trace_of_square": "tr W_QK²",
         "square": "‖W_QK‖²_F",
-        "complex": "share of the D eigenvalues off the real axis",
+        "complex": "share of the D eigenvalues that are not real",
         "penalty": "LocAteR-style penalty ‖W‖²_F − (tr W)²/d",
     }
 
@@ -66,14 +67,14 @@ class QueryKey(Constants):
                     self._read(site, studied)
             except EigenlensError as error:
                 reasons.append(str(error))
-        return "" if self.peaks else (reasons or ["no attention was seen"])[0]
+        return "" if self.peaks else (reasons or ["no attention was captured"])[0]
 
     def _read(self, site: Site, studied: StudiedModel) -> None:
         path = studied.sites[site].name
         module = studied.module.get_submodule(path)
         if norm := projection_norm(module):
             raise EigenlensError(
-                f"{path} has a norm behind its projections ({norm}), so its heads have no query-key"
+                f"{path} has a norm after its projections ({norm}), so its heads have no query-key"
                 " matrix"
             )
         weights = studied.weights(site)
@@ -82,8 +83,8 @@ class QueryKey(Constants):
         if w_q.shape != w_k.shape:
             widths = f"{w_q.shape[1]} and {w_k.shape[1]}"
             raise EigenlensError(
-                f"the queries and keys of {path} read streams of widths {widths}: W_QK is not"
-                " square"
+                f"the queries and keys of {path} read streams of different widths ({widths}), so"
+                " W_QK is not square"
             )
         found = spectrum(w_q, w_k)
         size = found.eigenvalues.abs().amax(1, keepdim=True)
@@ -136,28 +137,28 @@ class QueryKey(Constants):
         labels = finding.labels
         above = sum(value > 0 for value in means.values())
         message = (
-            f"In {above} of {len(means)} heads the eigenvalues of the query-key matrix have a mean"
-            " above 0"
+            f"In {above} of {len(means)} heads the mean eigenvalue of the query-key matrix is"
+            " positive"
         )
         if len(means) == 1:
             message = (
-                "The eigenvalues of the only head's query-key matrix have a mean"
-                f" {'' if above else 'not '}above 0"
+                "The mean eigenvalue of the only head's query-key matrix is"
+                f" {'' if above else 'not '}positive"
             )
         if ends := _extremes(finding):
-            (most, least), spread = ends.values(), "of their deviation"
+            (most, least), spread = ends.values(), "standard deviations"
             if most == least:
                 message += (
-                    f"; beside their spread the mean of {labels(most)} is {of[most]:.3g} {spread}"
+                    f"; in {labels(most)} its size is {of[most]:.3g} {spread} of the eigenvalues"
                 )
             else:
                 message += (
-                    f"; the mean is largest beside their spread in {labels(most)}, at"
-                    f" {of[most]:.3g} {spread}, and "
+                    "; relative to the spread of the eigenvalues, its size is largest in"
+                    f" {labels(most)} ({of[most]:.3g} {spread}) and "
                 )
-                message += f"smallest in {labels(least)}, at {of[least]:.2g}"
+                message += f"smallest in {labels(least)} ({of[least]:.2g})"
         turned = any(bool(x.any()) for _, x in self.of("rotary"))
-        where = " (of the weights before the rotary positions turn them)" if turned else ""
+        where = " (measured on the weights before rotary positions are applied)" if turned else ""
         return f"{message}{where}."
 
     @classmethod
@@ -195,7 +196,7 @@ class QueryKey(Constants):
 
 
 def _extremes(finding: Finding) -> dict[str, Head]:
-    """The most and the least concentrated head."""
+    """Return the most and the least concentrated head."""
     of = finding.of_heads("concentration")
     return (
         {MOST: max(of, key=lambda at: of[at]), LEAST: min(of, key=lambda at: of[at])} if of else {}
@@ -203,7 +204,7 @@ def _extremes(finding: Finding) -> dict[str, Head]:
 
 
 def _rotary(module: nn.Module, like: torch.Tensor) -> bool:
-    """Whether queries and keys are turned by rotary positions."""
+    """Return whether rotary positions turn queries and keys."""
     try:
         return quarter_turn(module, like) is not None
     except EigenlensError:  # turned in a way that is not known

@@ -1,9 +1,9 @@
-"""How much each head gives to what its layer gives (arXiv 2205.07100).
+"""How much each head contributes to the output of its layer (arXiv 2205.07100).
 
     c_{t,h} = ‖z_{t,h} W_O^h‖₁ / Σ_h' ‖z_{t,h'} W_O^h'‖₁
 
-z is what a head gives, W_O^h its rows of the output projection; the median over tokens, then over
-inputs.
+z is the output of a head, W_O^h its rows of the output projection; the median is taken over tokens,
+then over inputs.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from .finding import Finding, Number
 from .studied_model import StudiedModel
 
 BINS = 1000
-"""Of the histogram of medians on [0, 1]: the median over inputs is right to half a bin, 0.0005."""
+"""Bins of the histogram of medians on [0, 1]; the median over inputs is exact to 0.0005."""
 _NUMBERS = 2**24  # of z W_O that are held at once
 
 
 class Relevance(Diagnostic):
-    """Median and mean over inputs of the median of c over tokens.
+    """The share of each head in its layer's output: median and mean over inputs.
 
-    Heads that all count alike have 1/H.
+    Of each input the median of c over tokens is taken. If all heads contribute equally, each has
+    1/H.
 
-    The terms of all heads are as large as H outputs: only the expensive inputs of a call are
-    measured. Kept besides the mean: a histogram of the medians of inputs, (H, 1000), whose median
-    is the median over inputs to 0.0005. Self- and cross-attention, where the output projection is
-    known. The evenness of a layer is the entropy of its heads' medians over log H: 1 where they
-    count alike.
+    The terms of all heads take as much memory as H outputs: only the expensive inputs of a call are
+    measured. Besides the mean it keeps a histogram of the medians of inputs, (H, 1000), which gives
+    the median over inputs to 0.0005. It measures self- and cross-attention, where the output
+    projection is known. The evenness of a layer is the entropy of its heads' medians over log H: 1
+    where all heads contribute equally.
     """
 
     name = "relevance"
@@ -45,8 +46,8 @@ class Relevance(Diagnostic):
     sees = "calls"
     level = "head"
     numbers: ClassVar[Mapping[str, str]] = {
-        "median": "share of the head in what its layer gives, median over inputs",
-        "mean": "share of the head in what its layer gives, mean over inputs",
+        "median": "share of the head in its layer's output, median over inputs",
+        "mean": "share of the head in its layer's output, mean over inputs",
     }
 
     def __init__(self, **settings: Any) -> None:
@@ -60,10 +61,10 @@ class Relevance(Diagnostic):
                 self._outputs[site] = studied.weights(site).output  # (H, E, C)
             except EigenlensError as error:
                 reasons.append(str(error))
-        return "" if self._outputs else (reasons or ["no attention was seen"])[0]
+        return "" if self._outputs else (reasons or ["no attention was captured"])[0]
 
     def measure(self, seen: CallView) -> Tensor | None:
-        """The median of c over the tokens of the expensive inputs, (b, 1, H); None of none."""
+        """Return the median of c over tokens for expensive inputs, (b, 1, H); None without any."""
         call, sampled = seen.call, seen.sampled_inputs
         if seen.site not in self._outputs or not len(sampled):
             return None
@@ -146,8 +147,8 @@ class Relevance(Diagnostic):
         of, labels = finding.values("median"), finding.labels
         most = max(of, key=lambda at: of[at])
         message = (
-            f"The head that counts most is {labels(most)}, with {percent(of[most])} of what its"
-            " layer gives"
+            f"The most important head is {labels(most)}: it contributes {percent(of[most])} of its"
+            " layer's output"
         )
         if not known:
             return f"{message}."
@@ -155,15 +156,16 @@ class Relevance(Diagnostic):
         least = min(known, key=lambda row: row["evenness"])
         where = labels(location_of(least))
         return (
-            f"{message}; heads count most unlike in {where} (evenness {least['evenness']:.2f}, mean"
-            f" of all layers {mean:.2f})."
+            f"{message}. Heads differ most in importance in {where} (evenness"
+            f" {least['evenness']:.2f}; 1 would mean all alike, the mean of all layers is"
+            f" {mean:.2f})."
         )
 
 
 def _medians(histogram: Tensor) -> list[float | None]:
-    """The median of each head by its histogram (H, bins).
+    """Return the median of each head from its histogram (H, bins).
 
-    The middle of the bin of the middle input; of an even number of inputs the mean of the middle
+    The middle of the bin of the middle input; for an even number of inputs the mean of the middle
     two.
     """
     found: list[float | None] = []

@@ -12,9 +12,9 @@ from .finding import Finding
 
 @dataclass(frozen=True)
 class Role:
-    """A head has the role where a number of a diagnostic reaches `least`.
+    """A head has the role if a number of a diagnostic reaches `least`.
 
-    Or the diagnostic's own setting of that name.
+    If `least` is None, the diagnostic's own setting of that name is the threshold.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Role:
     least: float | None = None
 
     def heads(self, found: Mapping[str, Finding]) -> dict[Head | Site, float]:
-        """The heads that have it, with the number that gives it to them."""
+        """The heads that have the role, with the number that decides it."""
         if self.diagnostic not in found:
             return {}
         finding = found[self.diagnostic]
@@ -45,7 +45,7 @@ ROLES = (
         "sink",
         "sinks",
         "rate",
-        "Rests on the first token, which gets {share} of its attention.",
+        "Attends to the first token with {share} of its attention (a sink).",
         "strength",
         0.5,
     ),
@@ -53,26 +53,26 @@ ROLES = (
         "previous token",
         "induction",
         "previous",
-        "Looks at the token before ({share} on random tokens).",
+        "Looks at the previous token ({share} of its attention on random tokens).",
     ),
     Role(
         "induction",
         "induction",
         "prefix",
-        "An induction head: {share} on what followed the token earlier.",
+        "Does induction: {share} of its attention goes to what followed the token earlier.",
     ),
     Role(
         "duplicate token",
         "induction",
         "duplicate",
-        "Looks at earlier occurrences of the token ({share}).",
+        "Looks at earlier occurrences of the token ({share} of its attention).",
     ),
 )
-"""A sink head is one in which the first token is a sink of at least half of the inputs."""
+"""A head is a sink head if the first token is a sink in at least half of the inputs."""
 
 
 def roles(found: Mapping[str, Finding]) -> dict[Head | Site, list[str]]:
-    """What each head with a role is, in sentences; a head may have several."""
+    """Describe each head that has a role in sentences; a head may have several roles."""
     message: dict[Head | Site, list[str]] = {}
     for role in ROLES:
         for at, value in role.heads(found).items():
@@ -81,10 +81,10 @@ def roles(found: Mapping[str, Finding]) -> dict[Head | Site, list[str]]:
 
 
 def roles_sentence(found: Mapping[str, Finding]) -> str:
-    """How many heads have each role; nothing where no diagnostic was asked."""
+    """Say how many heads have each role; empty if none of the diagnostics was run."""
     asked = [role for role in ROLES if role.diagnostic in found and found[role.diagnostic].applies]
     if not asked:
         return ""
     most = max(len(found[role.diagnostic].by_location()) for role in asked)
     message = ", ".join(f"{len(role.heads(found))} {role.name}" for role in asked)
-    return f"Of {numbered(most, 'head')}, by the thresholds of their diagnostics: {message}."
+    return f"Roles of {numbered(most, 'head')}, by the thresholds of the diagnostics: {message}."

@@ -1,4 +1,4 @@
-"""Attention sinks: tokens that most queries look at, whatever these are (arXiv 2603.05498)."""
+"""Attention sinks: tokens that get much attention from most queries (arXiv 2603.05498)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .token_counts import TokenCounts
 
 @dataclass(frozen=True)
 class SinkSettings:
-    """`epsilon`: a key that gets more than this from its queries, on average, is a sink.
+    """`epsilon`: a key is a sink if it gets more than this from its queries, on average.
 
-    Its queries are those that see it.
+    The queries of a key are those that see it.
     """
 
     epsilon: float = 0.3
@@ -28,20 +28,20 @@ class SinkSettings:
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < 1:
             raise EigenlensError(
-                f"a sink gets a share of attention between 0 and 1, not epsilon = {self.epsilon}"
+                f"epsilon is a share of attention: it must be between 0 and 1, not {self.epsilon}"
             )
 
 
 class Sinks(TokenCounts, Diagnostic):
-    """`α_k = Σ_{i sees k} A_ik / #{i sees k}`: what key k gets on average from its queries.
+    """Keys that get much attention: `α_k = Σ_{i sees k} A_ik / #{i sees k}`, a mean over queries.
 
-    Under a causal mask that is `Σ_{i≥k} A_ik / (T−k+1)`. The first token is the first one that is
-    no padding. Late keys under a causal mask are seen by few queries, themselves among them: only
-    those that are seen by half as many queries as the most seen key can be sinks elsewhere. An
-    input of one token has none. Uniform causal attention over 64 tokens has `α₁ = H₆₄/64 = .0741`.
+    Under a causal mask `α_k = Σ_{i≥k} A_ik / (T−k+1)`. The first token is the first one that is not
+    padding. Few queries see late keys under a causal mask, and these keys are among them: only keys
+    that are seen by half as many queries as the most seen key can be sinks elsewhere. An input of
+    one token has no sinks. Uniform causal attention over 64 tokens has `α₁ = H₆₄/64 = .0741`.
 
-    Kept besides the numbers: how many sinks there are at the front and elsewhere, over heads and
-    inputs, and for each stack the counts by token id, (2, vocabulary).
+    It also keeps how many sinks there are at the first token and elsewhere, over heads and inputs,
+    and for each stack the counts by token id, (2, vocabulary).
     """
 
     name = "sinks"
@@ -88,9 +88,9 @@ class Sinks(TokenCounts, Diagnostic):
 
     @staticmethod
     def _counted(seen: CallView) -> Tensor:
-        """The keys seen by at least half as many queries as any key is, (B or 1, H or 1, S).
+        """Return the keys that enough queries see to be sinks, (B or 1, H or 1, S).
 
-        Under a window that is fewer.
+        Enough is half as many as see the most seen key; under a window that key is seen by fewer.
         """
         return (seen.seen_by > 0) & (2 * seen.seen_by >= seen.seen_by.amax(2, keepdim=True))
 
@@ -125,14 +125,14 @@ class Sinks(TokenCounts, Diagnostic):
         heads = sum(value >= 0.5 for value in rates.values())
         strongest = max(strengths, key=lambda at: strengths[at])
         return (
-            f"In {numbered(heads, 'head') if heads else 'no head'} of {len(rates)} the first token"
-            f" takes more than {percent(self.settings.epsilon)} of the attention"
-            " in at least half of the inputs"
-            f" (over all heads and inputs: {percent(rate)}, at any token {percent(anywhere)});"
-            f" most in {finding.labels(strongest)}, with {percent(strengths[strongest])}."
+            f"In {heads or 'none'} of {numbered(len(rates), 'head')} the first token gets more than"
+            f" {percent(self.settings.epsilon)} of the attention in at least half of the inputs."
+            f" Over all heads and inputs, {percent(rate)} have such a sink at the first token and"
+            f" {percent(anywhere)} at any token. The first token gets most attention in"
+            f" {finding.labels(strongest)} ({percent(strengths[strongest])})."
         )
 
 
 def _first(real: Tensor) -> Tensor:
-    """The place of the first key that is no padding, (B or 1, H or 1, 1)."""
+    """Return the place of the first key that is not padding, (B or 1, H or 1, 1)."""
     return real.to(torch.int8).argmax(2, keepdim=True)

@@ -1,4 +1,4 @@
-"""Over-smoothing (arXiv 2202.08625): how alike tokens grow along blocks, and a bound on it."""
+"""Over-smoothing (arXiv 2202.08625): how similar tokens become from block to block, and a bound."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from .studied_model import StudiedModel
 
 ROUNDING = 1e-6
 EQUAL = 8
-"""Tokens that are this many units of rounding from their mean, beside their size, are equal."""
+"""Tokens count as equal within this many units of rounding of their mean, relative to their size.
+"""
 OTHER = (
-    "no bound: it is for blocks known to be post-norm, of one attention and an MLP without a gate"
+    "there is no bound: it is computed only for blocks known to be post-norm, with one attention"
+    " and an MLP without a gate"
 )
-MASKED = "no bound: it is for inputs without padding or a mask"
-NOT_COMPUTED = "no bound was computed"
+MASKED = "there is no bound: it is computed only for inputs without padding and without a mask"
+NOT_COMPUTED = "the bound was not computed"
 
 
 class Likeness(NamedTuple):
-    """Of the tokens of each input, each (B,)."""
+    """What is measured about the tokens of each input, each (B,)."""
 
     alike: Tensor  # mean cosine, nan without pairs
     apart: Tensor  # d_M
@@ -38,16 +40,16 @@ class Likeness(NamedTuple):
 
 
 class Smoothing(Diagnostic):
-    """Token similarity and `d_M` before and behind every block.
+    """Token similarity and `d_M` before and after every block.
 
     `mean cos(h_i, h_j), i ≠ j`, and `d_M(H) = ‖(I − 11ᵀ/n) H‖_F`.
 
-    `maps` is the cosine of the block's attention map, mean over heads, with that of the block
-    before. For post-norm blocks `v` bounds `ratio = d_M behind / before`, if every token sees every
-    other and none is padding (`smoothing_bound.py`); at n³ per head it is computed of the expensive
-    inputs of a call. Blocks built in another way, pre-norm ones among them, have no bound. Only
-    tokens that are no padding count; an input of one token has no pairs, one whose tokens are equal
-    but for rounding no ratio.
+    `maps` is the cosine of the block's attention map, averaged over heads, with that of the
+    previous block. For post-norm blocks `v` bounds `ratio = d_M after / before`, if every token
+    sees every other and none is padding (`smoothing_bound.py`). It costs n³ per head, so it is
+    computed for the expensive inputs of a call only. Other blocks, such as pre-norm ones, have no
+    bound. Only tokens that are not padding count. An input of one token has no pairs; an input
+    whose tokens are equal but for rounding has no ratio.
     """
 
     name = "smoothing"
@@ -55,17 +57,17 @@ class Smoothing(Diagnostic):
     sees = "layers"
     level = "layer"
     numbers: ClassVar[Mapping[str, str]] = {
-        "similarity": "mean cosine of two tokens behind the block",
+        "similarity": "mean cosine of two tokens after the block",
         "similarity_before": "mean cosine of two tokens before the block",
-        "ratio": "distance d_M of the tokens from their mean, behind over before",
-        "distance": "distance d_M of the tokens from their mean, behind the block",
+        "ratio": "distance d_M of the tokens from their mean, after the block / before it",
+        "distance": "distance d_M of the tokens from their mean, after the block",
         "distance_before": "distance d_M of the tokens from their mean, before the block",
-        "maps": "cosine of the attention map with that of the block before",
-        "sigma": "product of the smallest deviations of a token at the two norms",
-        "root": "how far a head may leave tokens apart, √λ",
+        "maps": "cosine of the attention map with that of the previous block",
+        "sigma": "product of a token's smallest standard deviations at the two norms",
+        "root": "how far apart a head may leave tokens, √λ",
         "v": "bound v on the ratio, as published",
-        "sharp": "bound on the ratio, with the norms' gains and sharper",
-        "bounded": "share of inputs whose ratio keeps the bound",
+        "sharp": "sharper bound on the ratio, with the norms' gains",
+        "bounded": "share of inputs whose ratio is within the bound",
     }
 
     def __init__(self, **settings: Any) -> None:
@@ -137,7 +139,7 @@ class Smoothing(Diagnostic):
         return values.masked_fill((valid.sum(1) < 1)[:, None, None], torch.nan)
 
     def _of_tokens(self, X: Tensor, valid: Tensor) -> Likeness:
-        """Of what goes into a block: known, if it is what the block before gave."""
+        """Measure the input of a block; reuse the values if the previous block gave it."""
         if self._tokens is not None:
             known = self._tokens[0]
             if (X.data_ptr(), X.shape, X.stride(), X.dtype) == (
@@ -150,7 +152,7 @@ class Smoothing(Diagnostic):
         return _likeness(X, valid)
 
     def _maps(self, seen: LayerView) -> Tensor:
-        """The cosine (B,) with the map of the block before; nan of the first block."""
+        """Return the cosine (B,) with the map of the previous block; NaN for the first block."""
         site, before = seen.site, self._map
         nothing = torch.full(
             (len(seen.inputs),), torch.nan, dtype=torch.float64, device=seen.inputs.device
@@ -169,9 +171,9 @@ class Smoothing(Diagnostic):
         return map_cosine(before[1], p)
 
     def _bounds(self, seen: LayerView) -> Tensor | None:
-        """σ₁σ₂, √λ, v and the sharper bound of the expensive inputs, (4, b).
+        """Return σ₁σ₂, √λ, v and the sharper bound for the expensive inputs, (4, b).
 
-        None where there are none.
+        None if there are no bounds.
         """
         block, call, sampled = self.blocks.get(seen.site), seen.seen, seen.sampled_inputs.tolist()
         if block is None or call is None or len(self._tape) < 2 or not sampled:
@@ -205,7 +207,9 @@ class Smoothing(Diagnostic):
             message = self._without([at])
             if at in v:
                 message = (
-                    "says nothing, being above 1" if sharp[at] >= 1 else "tokens must come together"
+                    "above 1, so it allows anything"
+                    if sharp[at] >= 1
+                    else "below 1, so tokens must come closer"
                 )
             rows.append(
                 {
@@ -221,7 +225,7 @@ class Smoothing(Diagnostic):
         return {"What the bound says of each block": rows} if rows else {}
 
     def _without(self, sites: Iterable[Head | Site]) -> str:
-        """Why sites have no bound, in words."""
+        """Say why sites have no bound."""
         post = [site for site in sites if f"{site}/post" in self.peaks]
         masked = any(
             f"{site}/masked" in self.sums and bool(self.sums[f"{site}/masked"] > 0) for site in post
@@ -244,7 +248,7 @@ class Smoothing(Diagnostic):
         if not parts:
             return "No input has two tokens that could be compared."
         message = (
-            "From the first block to the last the mean cosine of two tokens goes"
+            "From the first block to the last, the mean cosine of two tokens goes"
             f" {', '.join(parts)}"
         )
         if not v:
@@ -252,28 +256,28 @@ class Smoothing(Diagnostic):
         kept = sum(bounded.values()) / len(bounded) if bounded else 1.0
         says = sum(finding.values("sharp")[at] < 1 for at in v)
         bound = (
-            f"the bound for post-norm blocks is kept in {percent(kept)} of cases"
-            f" and says something in {says} of {len(v)} blocks"
+            f"the bound for post-norm blocks holds in {percent(kept)} of cases, and in {says} of"
+            f" {len(v)} blocks it is below 1 (above 1 it limits nothing)"
         )
         return f"{message}; {bound}."
 
     @classmethod
     def chart(cls, finding: Finding) -> Any:
-        """Similarity, ratio and maps along the layers, and the bound where there is one."""
+        """Draw similarity, ratio and maps along the layers, and the bound if there is one."""
         names = ("similarity", "ratio", "maps", "sigma", "v", "sharp")
         return layer_curves(finding, tuple(name for name in names if finding.values(name)))
 
 
 def distance(X: Tensor, valid: Tensor | None = None) -> Tensor:
-    """`d_M(X) = ‖(I − 11ᵀ/n) X‖_F`, (B, T, C) → (B,).
+    """Return `d_M(X) = ‖(I − 11ᵀ/n) X‖_F`, (B, T, C) → (B,).
 
-    How far the tokens are from one vector for all.
+    It is the distance of the tokens from their mean.
     """
     return residual(X, valid).flatten(1).norm(dim=1)
 
 
 def map_cosine(p: Tensor, q: Tensor) -> Tensor:
-    """The cosine of two attention maps (B, T, S), each the mean over the heads of its layer, (B,).
+    """Return the cosine (B,) of two attention maps (B, T, S), each a mean over a layer's heads.
 
     NaN for a map of zeros.
     """

@@ -1,4 +1,4 @@
-"""The bound on how far apart a post-norm block leaves its tokens (arXiv 2202.08625).
+"""A bound on how far apart a post-norm block leaves its tokens (arXiv 2202.08625).
 
     d_M(H_{l+1}) ≤ v · d_M(H_l),   v = (1 + s²)(1 + √λ · h · s) / (σ₁ σ₂),   d_M(H) = ‖(I − 11ᵀ/n)
     H‖_F
@@ -39,11 +39,11 @@ EXACT = 256
 """Up to this many tokens λ is exact."""
 
 Tape = dict[int, tuple[Tensor, Tensor]]
-"""What reached each of the two norms of the block that runs, and what it gave, (B, T, C)."""
+"""Input and output of each of the two norms of the block that runs, (B, T, C)."""
 
 
 class Bounds(NamedTuple):
-    """Of some inputs, each (b,)."""
+    """The bounds and their factors for some inputs, each (b,)."""
 
     sigma: Tensor  # σ₁ σ₂
     root: Tensor  # √λ, the largest of the heads
@@ -54,17 +54,17 @@ class Bounds(NamedTuple):
 def smoothing_bound(
     s: float, root: Tensor, heads: int, sigma: Tensor, slope: float = 1.0
 ) -> Tensor:
-    """`v = (1 + slope·s²)(1 + √λ·h·s) / (σ₁σ₂)`."""
+    """The bound as published: `v = (1 + slope·s²)(1 + √λ·h·s) / (σ₁σ₂)`."""
     return (1 + slope * s * s) * (1 + root * heads * s) / sigma
 
 
 class PostNorm:
     """A block `N₂(x + MLP(x)), x = N₁(H + attention(H))`.
 
-    An `EigenlensError` for one that is built otherwise.
+    Raises an `EigenlensError` for a block of another kind.
 
-    Its weights are read once: the singular values of both maps of the MLP and of `W_V W_O` of each
-    head, C³ for each map.
+    Its weights are read once, for the singular values of both maps of the MLP and of `W_V W_O` of
+    each head, at a cost of C³ per map.
     """
 
     def __init__(self, block: Block, heads: int, kv_heads: int) -> None:
@@ -79,13 +79,13 @@ class PostNorm:
         ]
         if kinds != [["attention"], ["mlp"]] or not skips or len(self.norms) != 2:
             raise EigenlensError(
-                f"the bound is for post-norm blocks with skips, and {block.path} is not one"
+                f"the bound holds for post-norm blocks with skips, and {block.path} is not one"
             )
         attend, mlp = (stage.branches[0].linear for stage in block.stages)
         assert isinstance(attend, Attend) and isinstance(mlp, Mlp)
         if mlp.gate is not None or mlp.fused:
             raise EigenlensError(
-                f"the bound is for an MLP of two maps, and that of {block.path} has a gate"
+                f"the bound holds for an MLP of two maps, and that of {block.path} has a gate"
             )
         self.slope = largest_slope(mlp.act)
         weights = read_head_weights(attend.module, heads, kv_heads, attend.output)
@@ -104,7 +104,7 @@ class PostNorm:
 
     @contextmanager
     def watched(self, tape: Tape) -> Iterator[None]:
-        """Keep what reaches the two norms and what they give on the `tape`.
+        """Record the inputs and outputs of the two norms on the `tape`.
 
         The blocks of a model share the tape.
         """
@@ -122,7 +122,7 @@ class PostNorm:
             yield
 
     def of(self, P: Tensor, rows: list[int], tape: Tape) -> Bounds:
-        """The bounds of inputs with patterns P (b, H, T, T), which are these `rows` of the tape."""
+        """Return the bounds for inputs with patterns P (b, H, T, T), the `rows` of the tape."""
         # (b,): the smallest σ of a token at each norm
         deviations = [
             (tape[at][0][rows].double().var(2, correction=0) + norm.eps).sqrt().amin(1)
@@ -139,9 +139,9 @@ class PostNorm:
 
 
 def largest_slope(act: Callable[[Tensor], Tensor]) -> float:
-    """The largest slope of an activation, rounded up to hundredths.
+    """Return the largest slope of an activation, rounded up to hundredths.
 
-    1 of a ReLU, 1.13 of a GELU, 1.1 of a SiLU.
+    1 for a ReLU, 1.13 for a GELU, 1.1 for a SiLU.
     """
     middle = torch.linspace(-10, 10, 20_001, dtype=torch.float64)
     with torch.enable_grad():
@@ -157,15 +157,15 @@ def largest_slope(act: Callable[[Tensor], Tensor]) -> float:
     near, far = float(slopes[:-4].abs().max()), float(slopes[-4:].abs().max())
     if not far <= near:
         raise EigenlensError(
-            f"the bound is for activations of bounded slope, and {act} grows steeper without end"
+            f"the bound holds for activations of bounded slope, and {act} grows steeper without end"
         )
     return math.ceil(100 * near - 1e-9) / 100
 
 
 def _largest(A: Tensor) -> Tensor:
-    """The largest singular value of (…, M, N), from the smaller Gram matrix.
+    """Return the largest singular value of (…, M, N), from the smaller Gram matrix.
 
-    All that is asked for, at a tenth of the cost.
+    A full decomposition would cost ten times as much.
     """
     A = A.double()
     gram = A @ A.mT if A.shape[-2] <= A.shape[-1] else A.mT @ A
@@ -173,14 +173,14 @@ def _largest(A: Tensor) -> Tensor:
 
 
 def _largest_of_product(left: Tensor, right: Tensor) -> Tensor:
-    """The largest singular value of `left (C, E) @ right (E, C)` by way of an E × C matrix."""
+    """Return the largest singular value of `left (C, E) @ right (E, C)`, from an E × C matrix."""
     return _largest(torch.linalg.qr(left.double()).R @ right.double())
 
 
 def _largest_of_pattern(A: Tensor) -> Tensor:
-    """The largest singular value of (b, H, T, T).
+    """Return the largest singular value of (b, H, T, T).
 
-    Beyond `EXACT` tokens from 8 vectors and 12 powers of AᵀA, from below.
+    Beyond `EXACT` tokens it is a lower estimate from 8 vectors and 12 powers of AᵀA.
     """
     T = A.shape[-1]
     if T <= EXACT:

@@ -1,4 +1,4 @@
-"""Massive activations (arXiv 2603.05498): a few channels that dwarf the rest of the stream."""
+"""Massive activations (arXiv 2603.05498): a few channels far larger than all others."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .token_counts import TOP, TokenCounts
 class SpikeSettings:
     """An activation x is massive if `|x| > size` and `|x| ≥ ratio · median |x|`.
 
-    The median is that of its input at that block.
+    The median is taken over the same input at the same block.
 
-    A block steps up or down if the largest magnitude, mean over inputs, moves there by at least
-    `jump` times the largest that any block of the stack gives.
+    A block steps up or down if the largest magnitude, averaged over inputs, changes there by at
+    least `jump` times the largest in the whole stack.
     """
 
     size: float = 100.0
@@ -35,11 +35,11 @@ class SpikeSettings:
     def __post_init__(self) -> None:
         if not (0 <= self.size < math.inf and 1 <= self.ratio < math.inf):
             raise EigenlensError(
-                f"massive is above size ≥ 0 and ratio ≥ 1, not {self.size} and {self.ratio}"
+                f"size must be at least 0 and ratio at least 1, not {self.size} and {self.ratio}"
             )
         if not 0 < self.jump <= 1:
             raise EigenlensError(
-                "a jump is a share of the largest activation, above 0 and at most 1, not"
+                "jump is a share of the largest activation: it must be above 0 and at most 1, not"
                 f" {self.jump}"
             )
 
@@ -49,10 +49,10 @@ class Spikes(TokenCounts, Diagnostic):
 
     `H_{i+1} = H_i + F_i`.
 
-    A channel's magnitude is its largest over the tokens that are no padding. The median is the
-    lower one of all channels and tokens. Of a block that merges tokens there is no step. Kept
-    besides: the largest numbers over all inputs, in how many inputs each channel is the largest or
-    massive (2, C), and the token ids that carry a massive activation.
+    A channel's magnitude is its largest over the tokens that are not padding. The median is the
+    lower median over all channels and tokens. A block that merges tokens has no step. It also keeps
+    the largest numbers over all inputs, in how many inputs each channel is the largest or massive
+    (2, C), and the token ids that carry a massive activation.
     """
 
     name = "spikes"
@@ -60,11 +60,11 @@ class Spikes(TokenCounts, Diagnostic):
     sees = "layers"
     level = "layer"
     numbers: ClassVar = {
-        "largest": "largest magnitude behind the block",
-        "second": "second largest channel",
-        "third": "third largest channel",
+        "largest": "largest magnitude after the block",
+        "second": "magnitude of the second largest channel",
+        "third": "magnitude of the third largest channel",
         "median": "median magnitude",
-        "ratio": "largest over median magnitude",
+        "ratio": "largest magnitude, divided by the median",
         "massive": "share of inputs with a massive activation",
         "step": "largest magnitude the block adds",
         "before": "largest magnitude before the block",
@@ -123,9 +123,9 @@ class Spikes(TokenCounts, Diagnostic):
             self.add(f"{seen.site.stack}/tokens", counts)
 
     def channels(self, stack: str) -> list[dict[str, Any]]:
-        """Every channel that is the largest or massive in some input and layer.
+        """Return every channel that is the largest or massive in some input and layer.
 
-        The most frequently massive comes first.
+        The one that is massive most often comes first.
         """
         own = [x for site, x in field_by_site(self.sums, "channels") if site.stack == stack]
         rows = []
@@ -146,7 +146,7 @@ class Spikes(TokenCounts, Diagnostic):
         return sorted(rows, key=lambda row: (-row["massive"], -row["largest"]))
 
     def steps(self, finding: Finding) -> list[dict[str, Any]]:
-        """The blocks where the largest magnitude moves by at least `jump` times the stack's."""
+        """Return the blocks where the largest magnitude changes by `jump` or more."""
         rows = []
         for stack in finding.stacks:
             behind, before = (finding.values(name, stack) for name in ("largest", "before"))
@@ -162,7 +162,8 @@ class Spikes(TokenCounts, Diagnostic):
                             "from": before[at],
                             "to": value,
                             "criterion": (
-                                f"moves by {self.settings.jump:g} of the largest, {top:.4g}"
+                                f"changes by at least {self.settings.jump:g} of the largest,"
+                                f" {top:.4g}"
                             ),
                         }
                     )
@@ -196,7 +197,7 @@ class Spikes(TokenCounts, Diagnostic):
             return (
                 f"No activation is massive (above {self.settings.size:g} and"
                 f" {self.settings.ratio:g} times the median): the largest is"
-                f" {largest[top]:.3g}{ratio}, behind {labels(top)}."
+                f" {largest[top]:.3g}{ratio}, after {labels(top)}."
             )
         first = finding.values("first")
         front = sum(first[at] for at in spiking) / len(spiking)
@@ -209,11 +210,12 @@ class Spikes(TokenCounts, Diagnostic):
         message = " and ".join(
             f"{way} in {', '.join(layers)}" for way, layers in ways.items() if layers
         )
-        moves = f"; they step {message}" if message else ""
+        moves = f" They step {message}." if message else ""
         return (
-            f"Behind {numbered(len(spiking), 'layer')} of {len(shares)} there are massive"
-            f" activations, on average up to {largest[top]:,.0f}{ratio}, most often in channel"
-            f" {channel}, and in {percent(front)} of the inputs at the first token{moves}."
+            f"There are massive activations after {numbered(len(spiking), 'layer')} of"
+            f" {len(shares)}. The largest is {largest[top]:,.0f} on average over inputs{ratio},"
+            f" after {labels(top)}. Channel {channel} is massive most often; in {percent(front)}"
+            f" of the inputs the largest activation is at the first token.{moves}"
         )
 
     @classmethod
@@ -224,20 +226,20 @@ class Spikes(TokenCounts, Diagnostic):
 
 
 def _kept(x: Tensor, kept: Tensor) -> Tensor:
-    """x (B, T, C), zero at tokens that are not kept; x itself where all are."""
+    """Return x (B, T, C) with zeros at tokens that are not kept; x itself if all are."""
     return x if bool(kept.all()) else torch.where(kept[..., None], x, 0.0)
 
 
 def _largest(x: Tensor, kept: Tensor) -> Tensor:
-    """The largest magnitude at a token that is kept, (B, T, C) → (B,)."""
+    """Return the largest magnitude at a kept token, (B, T, C) → (B,)."""
     flat = _kept(x, kept).flatten(1)
     return torch.maximum(flat.amax(1), -flat.amin(1))
 
 
 def _median(Y: Tensor, kept: Tensor) -> Tensor:
-    """The lower median over channels and tokens that are kept, (B, T, C) → (B,).
+    """Return the lower median over channels and kept tokens, (B, T, C) → (B,).
 
-    0 where there is none.
+    0 if no token is kept.
     """
     if bool(kept.all()):
         return Y.flatten(1).median(1).values

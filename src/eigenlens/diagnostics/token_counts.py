@@ -1,6 +1,6 @@
 """Which tokens something happens at: counts by token id, per stack.
 
-At the front of an input and elsewhere.
+Counted separately at the first token of an input and elsewhere.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ from typing import Any
 from torch import Tensor
 
 TOP = 20
-"""Tokens of a table."""
+"""How many tokens a table shows."""
 
 
 class TokenCounts:
-    """What a diagnostic with sums `STACK/tokens` (2, vocabulary) adds: front, elsewhere."""
+    """Tables of tokens for a diagnostic that has sums `STACK/tokens` (2, vocabulary).
+
+    The first row counts the first token of an input, the second all other places.
+    """
 
     sums: dict[str, Tensor]
 
     def _top(self) -> Iterator[tuple[str, int, list[float], float]]:
-        """Stack, token id, counts at the front and elsewhere, share of the stack's.
+        """Stack, token id, counts at the front and elsewhere, share of the stack's counts.
 
-        The most frequent first.
+        The most frequent token comes first.
         """
         for name, counts in self.sums.items():
             if name.endswith("/tokens"):
@@ -37,7 +40,7 @@ class TokenCounts:
                         )
 
     def token_ids(self) -> list[int]:
-        """The ids that the table names."""
+        """The token ids that the table names."""
         return list(dict.fromkeys(i for _, i, _, _ in self._top()))
 
     def token_rows(self, tokens: Mapping[int, str]) -> list[dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""All scores from a part of the work: which pairs to compute, and how to estimate the rest."""
+"""All scores from a part of the work: which pairs to compute, and how to estimate the others."""

@@ -14,9 +14,9 @@ from .rotation import joint
 from .subspace import Rotated
 
 EARLIER = (0.5, 0.6, 0.8, 1.0)
-"""Earlier stages use a lower threshold: their estimate of a weight is rougher."""
+"""Earlier stages use a lower threshold, because their estimate of a weight is rougher."""
 HALF_VARIANCE = 0.25
-"""Factor of σ² in the correction for the error ε of a score.
+"""The factor of σ² in the correction for the error ε of a score.
 
 `E[exp ε] = exp(σ²/2)`; half of that is best on real heads, whose errors have lighter tails.
 """
@@ -26,26 +26,26 @@ MOST_VARIANCE = 6.0
 class Cascade(Rotated):
     """Scores in stages: r₁ coordinates for all pairs, r₂ for those that matter, …, d for the most.
 
-    In the joint coordinates a score is a sum that converges from the front, so a stage only adds
-    the next coordinates to what it has: nothing is computed twice, and a pair that passes every
-    stage ends with its exact score. After r of d coordinates the error of pair (i, j) has about the
-    variance
+    In the joint coordinates a score is a sum whose first terms are the largest, so a stage only
+    adds the next coordinates: nothing is computed twice, and a pair that passes every stage ends
+    with its exact score. After r of d coordinates the error of pair (i, j) has about the variance
 
         σ²_ij = ‖x_i,>r‖² ‖y_j,>r‖² / (d − r)
 
-    known from norms that cost O(nd). With the pattern p of the estimates so far, `p_ij σ_ij` is
-    what the pair may still move in its row; it passes when that is more than `threshold`. One
-    threshold for all heads, layers and inputs spends the work where it buys most. A pair that stays
-    behind keeps its estimate, raised by `σ²/4` for the mean of an exponential.
+    known from norms that cost O(nd). With the pattern p of the estimates so far, `p_ij σ_ij` is how
+    much the pair may still change its row; the pair passes if that is more than `threshold`. One
+    threshold for all heads, layers and inputs spends the work where it helps most. A pair that does
+    not pass keeps its estimate, raised by `σ²/4` for the mean of an exponential.
 
     Cost: `n²(r₁ + Σ_s f_s (r_{s+1} − r_s))` for shares f_s that pass; `2nd²` for the rotation,
-    which a model without rotary embedding can carry in its weights. Break-even: the work for pairs
-    is below `n²d` always, by how much the threshold says; with the rotation `Σ < d − 2d²/n`.
+    which a model without rotary embedding can include in its weights. Break-even: the work for
+    pairs is always below `n²d`; the threshold decides by how much. With the rotation, `Σ < d −
+    2d²/n`.
     """
 
     name = "adaptive"
     breaks_even = (
-        "pairs: always; with the rotation when the share of the pairs' work is below 1 − 2d/n"
+        "for pairs always; with the rotation if the share of the pairs' work is below 1 − 2d/n"
     )
 
     @classmethod
@@ -60,17 +60,18 @@ class Cascade(Rotated):
         chosen = tuple(ranks) if ranks is not None else default_ranks(D)
         if list(chosen) != sorted({*chosen}) or not chosen or chosen[0] < 1 or chosen[-1] >= D:
             raise EigenlensError(
-                f"the ranks of a cascade rise from 1 to below the head dimension {D}, not {chosen}"
+                "the ranks of a cascade must rise from at least 1 to below the head dimension"
+                f" {D}, not {chosen}"
             )
         if not threshold > 0:
-            raise EigenlensError(f"the threshold of a cascade is above 0, not {threshold}")
+            raise EigenlensError(f"the threshold of a cascade must be above 0, not {threshold}")
         return cls(
             {"threshold": threshold, "ranks": list(chosen)},
             cls._tensors(statistics, joint, D, tail=True),
         )
 
     def with_threshold(self, threshold: float) -> Self:
-        """The same coordinates, another threshold."""
+        """Return the same coordinates with another threshold."""
         return type(self)({**self.settings, "threshold": threshold}, self.tensors, self._tails)
 
     def estimate(self, call: AttentionCall) -> Estimate:
@@ -111,9 +112,9 @@ class Cascade(Rotated):
         return products.clone() if tail is None else products + tail
 
     def cost(self, n: int, d: int) -> Cost:
-        """The first stage alone.
+        """The cost of the first stage alone.
 
-        What the others take depends on the input and is measured by `estimate`.
+        The cost of the others depends on the input and is measured by `estimate`.
         """
         return Cost(
             pairs=0.0, per_pair=n * n * self.settings["ranks"][0], per_token=2 * n * d * d + n * d
@@ -121,10 +122,10 @@ class Cascade(Rotated):
 
 
 def default_ranks(dimension: int) -> tuple[int, ...]:
-    """1/16, 1/8, 1/4 and 1/2 of the head dimension."""
+    """Return 1/16, 1/8, 1/4 and 1/2 of the head dimension."""
     return tuple(sorted({max(1, dimension // part) for part in (16, 8, 4, 2)} - {dimension}))
 
 
 def _norms(x: Tensor) -> Tensor:
-    """`‖x‖²` along the last axis."""
+    """Return `‖x‖²` along the last axis."""
     return x.square().sum(-1)

@@ -32,12 +32,12 @@ ESTIMATORS: dict[str, type[Estimator]] = {
     )
 }
 BUDGETS = (0.05, 0.10, 0.25, 0.50)
-"""Shares at which every estimator is measured: of the pairs it chooses, else of coordinates."""
+"""The shares at which every estimator is measured: of the pairs it chooses, else of coordinates."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An estimator at a nominal budget (None: it has no choice); `fit` gives it for a site."""
+    """An estimator at a nominal budget (None if it has no choice); `fit` makes it for a site."""
 
     name: str
     budget: float | None
@@ -45,7 +45,7 @@ class Candidate:
 
 
 def static_candidates(names: Iterable[str], budgets: Sequence[float], seed: int) -> list[Candidate]:
-    """The estimators whose cost is known before an input is seen, at each budget."""
+    """Yield the estimators whose cost is known before an input is seen, at each budget."""
     found = []
     for name in names:
         if name in {RowMean.name, Exact.name}:
@@ -67,7 +67,7 @@ def _at(kind: type[Estimator], budget: float, seed: int) -> Callable[[SiteStatis
 def settings_at(
     kind: type[Estimator], budget: float, statistics: SiteStatistics, seed: int
 ) -> dict[str, Any]:
-    """The settings that spend a budget.
+    """Return the settings that spend a budget.
 
     Keys, pairs or landmarks are a share of their number, coordinates of the head dimension.
     """
@@ -86,7 +86,7 @@ def settings_at(
 
 
 def cascade(statistics: SiteStatistics, small: bool) -> Cascade:
-    """The coordinates of a site's cascade; for a `small` budget it begins with fewer of them."""
+    """Return the coordinates of a site's cascade; a `small` budget begins with fewer of them."""
     ranks = default_ranks(statistics.dimension)
     if small:
         ranks = tuple(sorted({max(1, statistics.dimension // 32), *ranks[1:]}))
@@ -94,12 +94,12 @@ def cascade(statistics: SiteStatistics, small: bool) -> Cascade:
 
 
 def chosen_names(given: str | Sequence[str] | None) -> list[str]:
-    """The estimators asked for, all of them by default."""
+    """Return the estimators asked for; by default all of them."""
     if given is None:
         return list(ESTIMATORS)
     if not (names := split_names(given)):
         raise EigenlensError(
-            f"no estimator is left to choose from; there are {', '.join(ESTIMATORS)}"
+            f"no estimator is left to choose from; the estimators are {', '.join(ESTIMATORS)}"
         )
     for name in names:
         if name not in ESTIMATORS:

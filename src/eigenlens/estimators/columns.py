@@ -1,4 +1,4 @@
-"""Exact scores of some columns, rows or pairs of a call, at the price of these alone.
+"""Compute exact scores of some columns, rows or pairs of a call, and only these.
 
 Cap, position bias and additive mask are part of the score and are applied to what was computed.
 """
@@ -15,7 +15,7 @@ from ..captures import AttentionCall, MaskShapes
 
 
 def chosen_keys(call: AttentionCall, keys: Tensor) -> Tensor:
-    """The key vectors at the positions `keys (H, m)` or `(B, H, m)`: (B, H, m, D)."""
+    """Return the keys at the positions `keys (H, m)` or `(B, H, m)`: (B, H, m, D)."""
     B, H = call.q.shape[:2]
     input_, head = (
         torch.arange(B, device=keys.device)[:, None, None],
@@ -25,7 +25,7 @@ def chosen_keys(call: AttentionCall, keys: Tensor) -> Tensor:
 
 
 def chosen_queries(call: AttentionCall, queries: Tensor) -> Tensor:
-    """The scaled query vectors at the positions `queries (H, m)` or `(B, H, m)`: (B, H, m, D)."""
+    """Return the scaled queries at the positions `queries (H, m)` or `(B, H, m)`: (B, H, m, D)."""
     B, H = call.q.shape[:2]
     input_, head = (
         torch.arange(B, device=queries.device)[:, None, None],
@@ -35,27 +35,27 @@ def chosen_queries(call: AttentionCall, queries: Tensor) -> Tensor:
 
 
 def column_scores(call: AttentionCall, keys: Tensor) -> Tensor:
-    """The scores of all queries with the keys at `keys (H, m)`, (B, H, T, m).
+    """Return the scores of all queries with the keys at `keys (H, m)`, (B, H, T, m).
 
-    Cost: T·m·D a head and input.
+    Cost: T·m·D per head and input.
     """
     products = call.scaled_q @ chosen_keys(call, keys).transpose(2, 3)
     return _shaped(call, products, lambda x: gather_along(x, keys, 3, call.heads))
 
 
 def row_scores(call: AttentionCall, queries: Tensor) -> Tensor:
-    """The scores of the queries at `queries (H, m)` with all keys, (B, H, m, S).
+    """Return the scores of the queries at `queries (H, m)` with all keys, (B, H, m, S).
 
-    Cost: S·m·D a head and input.
+    Cost: S·m·D per head and input.
     """
     products = chosen_queries(call, queries) @ call.keys.transpose(2, 3)
     return _shaped(call, products, lambda x: gather_along(x, queries, 2, call.heads))
 
 
 def pair_scores(call: AttentionCall, pairs: Tensor) -> Tensor:
-    """The scores of single pairs, `pairs (H, m)` holding `i·S + j`: (B, H, m).
+    """Return the scores of single pairs, `pairs (H, m)` holding `i·S + j`: (B, H, m).
 
-    Cost: m·D a head and input.
+    Cost: m·D per head and input.
     """
     S = call.k.shape[2]
     i, j = torch.div(pairs, S, rounding_mode="floor"), pairs % S
@@ -69,7 +69,7 @@ def pair_scores(call: AttentionCall, pairs: Tensor) -> Tensor:
 
 
 def gather_along(x: Tensor, index: Tensor, dim: int, heads: int) -> Tensor:
-    """What `x` holds at `index (…, H, m)` of dimension 2 or 3: (b, H, …).
+    """Return the entries of `x` at `index (…, H, m)` of dimension 2 or 3: (b, H, …).
 
     `x` is broadcastable to (B, H, T, S).
     """

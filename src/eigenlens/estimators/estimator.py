@@ -1,4 +1,4 @@
-"""One contract for every way to have all scores from less than all of the work."""
+"""The contract of every way to get all scores from less than all of the work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MatrixModel:
 
 @dataclass(frozen=True)
 class SiteStatistics:
-    """What a study knows of one site, as estimators are fitted from it."""
+    """What a study knows about one site; estimators are fitted from it."""
 
     site: Site
     heads: int
@@ -47,26 +47,26 @@ class SiteStatistics:
 
     @property
     def group(self) -> int:
-        """Query heads that share a key-value head."""
+        """The number of query heads that share a key-value head."""
         return self.heads // self.kv_heads
 
     def need(self, name: str) -> Any:
-        """The statistic `rows`, `moments` or `matrices`, if the study has it.
+        """Return the statistic `rows`, `moments` or `matrices`, if the study has it.
 
-        A study without it cannot fit what was asked for.
+        Otherwise it raises an error: the study cannot fit what was asked for.
         """
         found = getattr(self, name)
         if found is None:
             raise EigenlensError(
-                f"the study holds no {name} of {self.site.full_label}; make it anew with {name}"
-                f" among {option('only', None)}"
+                f"the study has no {name} of {self.site.full_label}; make the study again with"
+                f" {name} among {option('only', None)}"
             )
         return found
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Multiply-adds of the scores of one head and input; exact attention spends `n²d` on them.
+    """Multiply-adds of the scores of one head and input; exact attention needs `n²d`.
 
     `pairs` is the share of pairs whose exact score is computed, `per_pair` what grows with n² (what
     a budget counts), `per_token` what grows with n (projections of queries and keys).
@@ -83,7 +83,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated scores `(B, H, T, S)`, anything where no pair is valid, and what they took.
+    """Estimated scores `(B, H, T, S)`, arbitrary at invalid pairs, and what they cost.
 
     `pairs (H,)` is the share of the valid pairs that were computed exactly, `work (H,)` the
     multiply-adds that grow with the number of pairs, as a share of those of the exact scores of the
@@ -107,11 +107,11 @@ class Estimator(ABC):
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
-    """Statistics of the study that `fit` reads."""
+    """The statistics of the study that `fit` reads."""
     causal: ClassVar[bool] = True
-    """Estimates of a row use nothing of later queries; False: not for causal models."""
+    """Whether estimates of a row use no later queries; if not, causal models cannot use it."""
     breaks_even: ClassVar[str]
-    """In words and symbols: when this is cheaper than exact scores."""
+    """When this is cheaper than exact scores, in words and symbols."""
 
     def __init__(self, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.settings, self.tensors = settings, tensors
@@ -119,18 +119,18 @@ class Estimator(ABC):
     @classmethod
     @abstractmethod
     def fit(cls, statistics: SiteStatistics, **settings: Any) -> Self:
-        """The estimator of all heads of a site, from the statistics of a study."""
+        """Fit the estimator of all heads of a site from the statistics of a study."""
 
     @abstractmethod
     def estimate(self, call: AttentionCall) -> Estimate:
-        """The scores of all pairs of a call with these heads."""
+        """Estimate the scores of all pairs of a call with these heads."""
 
     @abstractmethod
     def cost(self, n: int, d: int) -> Cost:
-        """Multiply-adds for one head and one full input of n tokens with head dimension d."""
+        """Return multiply-adds for one head and one full input of n tokens, head dimension d."""
 
     def of_heads(self, heads: Sequence[int]) -> Self:
-        """The same for some of the heads."""
+        """Return the same estimator for some of the heads."""
         index = torch.as_tensor(heads)
         return type(self)(
             self.settings, {name: x[index.to(x.device)] for name, x in self.tensors.items()}
@@ -142,16 +142,16 @@ class Estimator(ABC):
         return f"{self.name} {settings_label(self.settings)}".strip()
 
     def check_length(self, call: AttentionCall, length: int) -> None:
-        """Parameters of positions fit inputs up to the length of the study."""
+        """Refuse inputs longer than those of the study if parameters belong to positions."""
         if call.k.shape[2] > length:
             raise EigenlensError(
-                f"{self.name} of {call.site.full_label} was fitted on {length} keys and this input"
+                f"{self.name} of {call.site.full_label} was fitted on {length} keys, but this input"
                 f" has {call.k.shape[2]}; make a study and a plan of that length"
             )
 
 
 def settings_label(settings: dict[str, Any]) -> str:
-    """Such as `rank=8 tail=True`."""
+    """Write settings such as `rank=8 tail=True`."""
     shown = {
         key: f"{value:.3g}" if isinstance(value, float) else str(value)
         for key, value in settings.items()
@@ -160,7 +160,7 @@ def settings_label(settings: dict[str, Any]) -> str:
 
 
 def static_estimate(scores: Tensor, call: AttentionCall, cost: Cost) -> Estimate:
-    """An estimate whose cost does not depend on the input."""
+    """Return an estimate whose cost does not depend on the input."""
     n, d = call.k.shape[2], call.q.shape[3]
     ones = torch.ones(call.heads, device=scores.device)
     return Estimate(scores, ones * cost.pairs, ones * cost.share(n, d))

@@ -1,4 +1,4 @@
-"""All pairs, computed: what estimators are measured against, and what the hardest heads get."""
+"""Compute all pairs: what estimators are compared with, and what the hardest heads get."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Exact(Estimator):
 
     name = "exact"
     needs: ClassVar[tuple[str, ...]] = ()
-    breaks_even = "never below exact scores: it is them"
+    breaks_even = "never: it is the exact scores"
 
     @classmethod
     def fit(cls, statistics: SiteStatistics, **_: Any) -> Self:

@@ -1,4 +1,4 @@
-"""All scores from the rows and columns of a few landmark tokens of each input."""
+"""Estimate all scores from the rows and columns of a few landmark tokens of each input."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Error over variance of MiniLM, n = 128: .07 with 16 landmarks (.10 at a bound of
 class Landmarks(Estimator):
     """CUR (Nyström) of each input: `Ŝ = S_:J pinv(S_IJ) S_I:` with landmark queries I and keys J.
 
-    Exact where the rank of S is no more than that of `S_IJ`, so with m ≥ d landmarks in general
-    position; unstable where m is about the effective rank, which is why singular values of `S_IJ`
-    below `rcond` of the largest are left out. Products of masked pairs are as real as any, so the
-    estimate under a causal mask is as good; but it tells a row of later tokens, so a plan does not
-    use it for a causal model. Landmarks are tokens that the mask lets take part. The factorisation
-    is of the plain products; cap, position bias and additive mask are applied to it afterwards,
-    exactly. Landmark queries are evenly spaced (or random); keys follow the rule, on the row
-    covariance of the study where it asks for one. Computed rows and columns keep their values.
-    Tensors: `order (H, n)`, the keys by preference. Cost: `2·n·m·d + n²·m + n·m² + m³`. Nothing is
-    fitted for evenly spaced or random landmarks.
+    It is exact if the rank of S is at most that of `S_IJ`, so with m ≥ d landmarks in general
+    position. It is unstable if m is about the effective rank, which is why singular values of
+    `S_IJ` below `rcond` of the largest are left out. Products of masked pairs are as good as any,
+    so the estimate under a causal mask is as good; but a row then depends on later tokens, so a
+    plan does not use it for a causal model. Landmarks are tokens that the mask allows. The plain
+    products are factorised; cap, position bias and additive mask are applied afterwards, exactly.
+    Landmark queries are evenly spaced (or random); keys follow the rule, with the row covariance of
+    the study if the rule needs one. Computed rows and columns keep their values. Tensors: `order
+    (H, n)`, the keys by preference. Cost: `2·n·m·d + n²·m + n·m² + m³`. Evenly spaced or random
+    landmarks need no fit.
     """
 
     name = "cur"
@@ -100,7 +100,7 @@ class Landmarks(Estimator):
         )
 
     def _spread(self, tokens: Tensor, salt: int) -> Tensor:
-        """m of the valid tokens (B, H, n), evenly spaced or random: (B, H, m), sorted."""
+        """Return m of the valid tokens (B, H, n), evenly spaced or random: (B, H, m), sorted."""
         m, number = self.settings["landmarks"], tokens.sum(2)
         if self.settings["rule"] == "random":
             rng = torch.Generator().manual_seed(2 * self.settings.get("seed", 0) + salt)
@@ -121,7 +121,7 @@ class Landmarks(Estimator):
         return position.gather(2, places.to(tokens.device))
 
     def _preferred(self, tokens: Tensor) -> Tensor:
-        """The first m valid tokens in the order of the study: (B, H, m)."""
+        """Return the first m valid tokens in the order of the study: (B, H, m)."""
         order = self.tensors["order"].to(tokens.device)
         rank = order.argsort(1)[:, : tokens.shape[2]].expand(tokens.shape)  # of each position
         return (
@@ -137,7 +137,7 @@ class Landmarks(Estimator):
             if (fewest := int(tokens.sum(2).min())) < m:
                 raise EigenlensError(
                     f"an input of {call.site.full_label} has {fewest} valid {what}, fewer than the"
-                    f" {m} landmarks; leave such short inputs out or choose fewer landmarks"
+                    f" {m} landmarks; leave out such short inputs or choose fewer landmarks"
                 )
 
     def cost(self, n: int, d: int) -> Cost:

@@ -1,4 +1,4 @@
-"""All scores of a matrix from the exact scores of a few pairs."""
+"""Estimate all scores of a matrix from the exact scores of a few pairs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class MatrixConditional(Estimator):
 
         ŝ = μ + F z,    z = (I + F_PᵀΨ_P⁻¹F_P)⁻¹ F_PᵀΨ_P⁻¹ (s_P − μ_P)
 
-    F (N, r) are the leading eigenvectors of the study times the root of their eigenvalues, ψ what
-    they leave of the variance of each pair, at least `floor` of the mean variance of the head.
-    Pairs that the mask excludes are none of the N; a padded input uses the pairs of P that it has,
-    with its own r × r solve. Tensors: `pairs (H, m)` as `i·S + j`, `mean (H, T, S)`, `factor (H, r,
-    T, S)`, `noise (H, m)`, `valid (H, T, S)`. Cost: `m·d + n²·r + m·r`; fit: `N·r²` for each of
-    about 60 rounds of choices. Memory: `N·r` per head.
+    F (N, r) are the leading eigenvectors of the study times the root of their eigenvalues. ψ is the
+    remaining variance of each pair, at least `floor` of the mean variance of the head. Pairs that
+    the mask excludes are not among the N; a padded input uses those pairs of P that it has, with
+    its own r × r solve. Tensors: `pairs (H, m)` as `i·S + j`, `mean (H, T, S)`, `factor (H, r, T,
+    S)`, `noise (H, m)`, `valid (H, T, S)`. Cost: `m·d + n²·r + m·r`; fit: `N·r²` for each of about
+    60 rounds of choices. Memory: `N·r` per head.
     """
 
     name = "matrices-lmmse"
@@ -55,8 +55,8 @@ class MatrixConditional(Estimator):
         known = model.eigenvalues.shape[1]
         if rank is not None and not 1 <= rank <= known:
             raise EigenlensError(
-                f"a rank of {rank} is not in 1 to {known}: so many eigenvectors of"
-                f" {statistics.site.full_label} are kept"
+                f"rank must be from 1 to {known}, the number of eigenvectors that the study has for"
+                f" {statistics.site.full_label}, not {rank}"
             )
         r = known if rank is None else rank
         at = Pairs(model.valid)
@@ -126,20 +126,20 @@ class MatrixConditional(Estimator):
         return Estimate(flat.unflatten(2, (T, S)), number / total, work)
 
     def _valid(self, call: AttentionCall) -> Tensor:
-        """The valid pairs of a call, if they are those of the study less padding."""
+        """Return the valid pairs of a call, if they are those of the study without padding."""
         valid, known = call.valid(), self.tensors["valid"].to(call.q.device)
         if valid.shape[2:] != known.shape[1:]:
             have, want = "×".join(map(str, valid.shape[2:])), "×".join(map(str, known.shape[1:]))
             raise EigenlensError(
-                f"{self.name} of {call.site.full_label} was fitted on matrices of {want} and this"
+                f"{self.name} of {call.site.full_label} was fitted on matrices of {want}, but this"
                 f" call has {have}; pad to that length or make a study of this one"
             )
         # queries and keys that are no padding
         there = valid.any(3, keepdim=True) & valid.any(2, keepdim=True)
         if not torch.equal(valid.expand_as(there & known), there & known):
             raise EigenlensError(
-                f"{self.name} of {call.site.full_label} was fitted under another mask than this"
-                " call has; make a study with that mask"
+                f"{self.name} of {call.site.full_label} was fitted under another mask than that of"
+                " this call; make a study with this mask"
             )
         return valid
 

@@ -16,13 +16,13 @@ from .estimator import Estimate
 
 @dataclass(eq=False)
 class Truth:
-    """Scores, pattern and output of a call, made once for all estimates compared with it."""
+    """Scores, pattern and output of a call, computed once for all estimates compared with it."""
 
     call: AttentionCall
 
     @cached_property
     def scores(self) -> Tensor:
-        """True scores, zero in pairs that do not count, (B, H, T, S)."""
+        """True scores, zero at pairs that do not count, (B, H, T, S)."""
         return self.call.scores(fill=0.0)
 
     @cached_property
@@ -36,23 +36,23 @@ class Truth:
 
     @cached_property
     def rows(self) -> Tensor:
-        """Queries that count, (B or 1, H or 1, T)."""
+        """The queries that count, (B or 1, H or 1, T)."""
         return self.call.valid().any(-1)
 
     @cached_property
     def number(self) -> Tensor:
-        """Rows of each head, (H,)."""
+        """The number of rows of each head, (H,)."""
         rows = self.rows.sum((0, 2)) * (len(self.call.q) // self.rows.shape[0])
         return rows.expand(self.call.heads).double()
 
     @cached_property
     def squares(self) -> Tensor:
-        """Sum of the squared scores of each head, (H,)."""
+        """The sum of the squared scores of each head, (H,)."""
         return self.scores.square().sum((0, 2, 3)).double()
 
     @cached_property
     def sums(self) -> Tensor:
-        """Sum of the scores with each key, (H, S)."""
+        """The sum of the scores with each key, (H, S)."""
         return self.scores.sum((0, 2)).double()
 
     @cached_property
@@ -64,7 +64,7 @@ class Truth:
 
 @dataclass
 class Sums:
-    """Sums by name, of each head `(H, …)`; what is there is never changed in place."""
+    """Sums by name, of each head `(H, …)`; existing tensors are never changed in place."""
 
     sums: dict[str, Tensor] = field(default_factory=dict)
 
@@ -75,21 +75,21 @@ class Sums:
         }
 
     def merge(self, other: Self) -> None:
-        """Add what another has seen."""
+        """Add what another instance has seen."""
         self.take(other.sums)
 
 
 class Errors(Sums):
     """Sums over rows and inputs, per head `(H,)`; the properties are their means.
 
-    score error: squared error of the scores over their variance about the mean of each key
-    position. total variation: `½ Σ_j |p̂_ij − p_ij|`. KL: `Σ_j p_ij log(p_ij / p̂_ij)`. top-1: the
-    largest entry is the same. output error: `‖(P̂ − P)V‖ / ‖PV‖` over all rows.
+    score error: squared error of the scores, divided by their variance about the mean of each key
+    position. total variation: `½ Σ_j |p̂_ij − p_ij|`. KL: `Σ_j p_ij log(p_ij / p̂_ij)`. top-1: how
+    often the largest entry is the same. output error: `‖(P̂ − P)V‖ / ‖PV‖` over all rows.
     """
 
     @torch.no_grad()
     def add(self, truth: Truth, estimate: Estimate, all_measures: bool = True) -> None:
-        """Count one call.
+        """Add one call.
 
         Without `all_measures` only score error and total variation, which cost a few passes over
         the pairs.
@@ -155,7 +155,7 @@ class Errors(Sums):
 
     @property
     def score_error(self) -> Tensor:
-        """A head whose scores never vary has no error to speak of: 0."""
+        """Return the error, 0 for a head whose scores never vary."""
         means = self.sums["score_sums"].square() / self.sums["score_counts"].clamp_min(1)
         variance = self.sums["score_squares"] - means.sum(1)
         floor = 1e-9 * self.sums["score_squares"]

@@ -1,4 +1,4 @@
-"""Coordinates in which the first few products already say most of a score."""
+"""Coordinates in which the first few products already determine most of a score."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .estimator import SiteStatistics
 class Moments:
     """Moments of queries and keys per query head.
 
-    Second moment of the scaled queries, mean and covariance of the keys, and both by position.
+    The second moment of the scaled queries, mean and covariance of the keys, and both by position.
     """
 
     queries: Tensor  # (H, D, D)
@@ -27,7 +27,7 @@ class Moments:
 
 
 def moments(statistics: SiteStatistics) -> Moments:
-    """Means of a study's sums; every query head has the keys of its key-value head."""
+    """Return means of a study's sums; every query head gets the keys of its key-value head."""
     sums: VectorSums = statistics.need("moments")
     mean = sums.key_first / sums.key_number.clamp_min(1)  # (G, D)
     covariance = (
@@ -47,22 +47,22 @@ def moments(statistics: SiteStatistics) -> Moments:
 
 
 def joint(found: Moments) -> tuple[Tensor, Tensor]:
-    """The maps `P_Q, P_K (H, D, D)` with `qᵀk = (P_Qᵀq)·(P_Kᵀk)`.
+    """Return the maps `P_Q, P_K (H, D, D)` with `qᵀk = (P_Qᵀq)·(P_Kᵀk)`.
 
-    The coordinates are in order of what they add to the score.
+    The coordinates are in the order of how much they add to the score.
 
     With `E[qqᵀ] = AAᵀ`, `Cov(k) = BBᵀ` and `AᵀB = U S Vᵀ`, the first r coordinates of `√S Uᵀ A⁻¹ q`
     and `√S Vᵀ B⁻¹ k` are the rank-r product closest to `qᵀk` in the mean square, for q and k that
     do not depend on each other. Both have the variance `S_i` in coordinate i: the truncation is
-    balanced. Cost: three decompositions of D×D a head, once.
+    balanced. Cost: three decompositions of D×D per head, once.
     """
     return joint_subspace(found.queries, found.keys, found.queries.shape[-1])
 
 
 def principal(found: Moments) -> tuple[Tensor, Tensor]:
-    """The principal axes of the keys, largest variance first, as the maps of `joint`.
+    """Return the principal axes of the keys, largest variance first, as maps like those of `joint`.
 
-    Queries have no say in them.
+    They do not depend on the queries.
     """
     vectors = torch.linalg.eigh((found.keys + found.keys.mT) / 2).eigenvectors.flip(-1)
     return vectors, vectors

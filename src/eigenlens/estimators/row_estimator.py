@@ -18,10 +18,11 @@ class RowEstimator(Estimator):
     """`ŝ = μ + basis · c(s_A − μ_A)`, where A are the selected keys that the row may see.
 
     Rows with at most `exact` valid keys (default m: the early rows of a causal mask) are computed
-    exactly, since that costs no more than the selected columns, and so are the selected columns of
-    all rows. Tensors: `keys (H, m)` sorted, `mean (H, n)` or `(H, T, n)`, `basis (H, n, c)`. Cost
-    of one head: `n·m·d` for the columns and `n²·m` for the rest. The same scores are `Q (W K_S)ᵀ +
-    1bᵀ`, keys interpolated from m keys, with `n²·d` for the rest; the cheaper one counts.
+    exactly, because that costs no more than the selected columns. The selected columns of all rows
+    are also exact. Tensors: `keys (H, m)` sorted, `mean (H, n)` or `(H, T, n)`, `basis (H, n, c)`.
+    Cost per head: `n·m·d` for the columns and `n²·m` for the rest. The same scores are `Q (W K_S)ᵀ
+    + 1bᵀ`, with keys interpolated from m keys, at a cost of `n²·d` for the rest; the cheaper way
+    counts.
     """
 
     needs = ("rows",)
@@ -29,13 +30,13 @@ class RowEstimator(Estimator):
 
     @abstractmethod
     def _coefficients(self, residual: Tensor, available: Tensor) -> Tensor:
-        """`s_S − μ_S (B, H, T, m)` → c (B, H, T, c).
+        """Return the coefficients c (B, H, T, c) for `s_S − μ_S (B, H, T, m)`.
 
-        Zero where not `available` (same shape, bool).
+        Entries that are not `available` (same shape, bool) are zero.
         """
 
     def weights(self) -> Tensor:
-        """W (H, n, m) of rows that see every selected key."""
+        """Return W (H, n, m) for rows that see every selected key."""
         H, m = self.tensors["keys"].shape
         unit = torch.eye(m, dtype=self.tensors["basis"].dtype).expand(1, H, m, m)
         # (H, m, c), one row a selected key
@@ -79,12 +80,12 @@ class RowEstimator(Estimator):
         return Estimate(scores, (pairs / total).float(), work.float())
 
     def _filling(self, used: Tensor, number: Tensor, d: int) -> Tensor:
-        """Multiply-adds of the pairs that are not computed, (H,).
+        """Return the multiply-adds of the pairs that are not computed, (H,).
 
-        For rows with `number` valid keys, `used` of them selected.
+        For rows with `number` valid keys, of which `used` are selected.
 
-        Rows of an input that all see the same keys have one W and may interpolate keys; others have
-        a solve each, a².
+        If all rows of an input see the same keys, they share one W and may interpolate keys;
+        otherwise each row needs a solve, a².
         """
         products = (used * number).sum((0, 2))
         if bool((used == used.amax(2, keepdim=True)).logical_or(number == 0).all()):
@@ -96,7 +97,7 @@ class RowEstimator(Estimator):
         if fewest < m:
             raise EigenlensError(
                 f"an input of {call.site.full_label} has {fewest} valid keys, fewer than the {m}"
-                f" that {self.name} computes; leave such short inputs out or choose fewer keys"
+                f" that {self.name} computes; leave out such short inputs or choose fewer keys"
             )
 
     def cost(self, n: int, d: int) -> Cost:
@@ -105,7 +106,7 @@ class RowEstimator(Estimator):
 
 
 def fitting_mean(estimator: Estimator, call: AttentionCall) -> Tensor:
-    """The mean of an estimator for the length of a call: (H, 1 or T, S)."""
+    """Return the mean of an estimator for the length of a call: (H, 1 or T, S)."""
     mean = estimator.tensors["mean"].to(call.q.device)
     T, S = call.q.shape[2], call.k.shape[2]
     estimator.check_length(call, mean.shape[-1])
@@ -113,16 +114,16 @@ def fitting_mean(estimator: Estimator, call: AttentionCall) -> Tensor:
         return mean[:, None, :S]
     if mean.shape[1] < T:
         raise EigenlensError(
-            f"{estimator.name} of {call.site.full_label} has a mean for {mean.shape[1]} queries and"
-            f" this input has {T}; make a study and a plan of that length"
+            f"{estimator.name} of {call.site.full_label} has a mean for {mean.shape[1]} queries,"
+            f" but this input has {T}; make a study and a plan of that length"
         )
     return mean[:, :T, :S]
 
 
 def fill_columns(matrix: Tensor, values: Tensor, keys: Tensor, available: Tensor) -> Tensor:
-    """`matrix (B, H, T, S)` with `values (B, H, T, m)` in the columns `keys (H, m)`.
+    """Return `matrix (B, H, T, S)` with `values (B, H, T, m)` in the columns `keys (H, m)`.
 
-    Only where they are available.
+    Only where the values are available.
     """
     S = matrix.shape[3]
     # what is not available goes to a column that is cut off
@@ -131,7 +132,7 @@ def fill_columns(matrix: Tensor, values: Tensor, keys: Tensor, available: Tensor
 
 
 def distinct_key_sets(available: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """The distinct sets of keys that rows see: head, the set (m,) and its rows (B, T).
+    """Yield the distinct sets of keys that rows see: head, the set (m,) and its rows (B, T).
 
     For `available (B, H, T, m)`.
     """

@@ -1,4 +1,4 @@
-"""Mean and covariance of score rows, as the row estimators are fitted from them."""
+"""Mean and covariance of score rows, from which the row estimators are fitted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mean = Literal["pooled", "query"]
 class RowModel:
     """Mean (H, n), or (H, T, n) by query, and covariance Σ (G, n, n).
 
-    One covariance for all query heads of a key-value head.
+    All query heads of a key-value head share one covariance.
     """
 
     mean: Tensor
@@ -31,22 +31,23 @@ class RowModel:
         return len(self.mean) // len(self.covariance)
 
     def by_head(self, x: Tensor) -> Tensor:
-        """(G, …) → (H, …)."""
+        """Repeat for query heads, (G, …) → (H, …)."""
         return x.repeat_interleave(self.group, 0)
 
 
 def row_model(statistics: SiteStatistics, mean: Mean = "pooled") -> RowModel:
-    """The rows of a site in float64. Cost: n³ per key-value head.
+    """Return mean and covariance of the rows of a site in float64. Cost: n³ per key-value head.
 
     Σ_jk is the covariance over the rows in which both j and k are valid, each divided by its own
-    count (under a causal mask rows i ≥ max(j, k)); as these are different rows the matrix may be
-    indefinite, so negative eigenvalues are put to zero. Query heads that share keys share Σ, taken
+    count (under a causal mask rows i ≥ max(j, k)). As these are different rows, the matrix may be
+    indefinite, so negative eigenvalues are set to zero. Query heads that share keys share Σ, taken
     about the mean of each head. `mean="query"` is the mean of every pair, μ_i for query i, from the
-    matrices of the study, with `Σ = E[ssᵀ] − mean_i μ_i μ_iᵀ`; without them it is as `pooled`.
+    matrices of the study, with `Σ = E[ssᵀ] − mean_i μ_i μ_iᵀ`; without matrices it is like
+    `pooled`.
     """
     sums: RowSums = statistics.need("rows")
     if mean not in ("pooled", "query"):
-        raise EigenlensError(f"no mean {mean!r}; there are pooled and query")
+        raise EigenlensError(f"mean must be 'pooled' or 'query', not {mean!r}")
     by_query = mean == "query" and statistics.matrices is not None
     centre = (
         statistics.matrices.mean.to(sums.second)
@@ -57,7 +58,7 @@ def row_model(statistics: SiteStatistics, mean: Mean = "pooled") -> RowModel:
 
 
 def covariance_about(sums: RowSums, mean: Tensor, statistics: SiteStatistics) -> Tensor:
-    """The covariance of rows about a mean (H, n) or (H, T, n), pair by pair: (G, n, n).
+    """Return the covariance of rows about a mean (H, n) or (H, T, n), pair by pair: (G, n, n).
 
     The mean may come from other rows.
     """
@@ -73,7 +74,7 @@ def covariance_about(sums: RowSums, mean: Tensor, statistics: SiteStatistics) ->
 
 
 def positive(covariance: Tensor) -> Tensor:
-    """The nearest positive semidefinite matrix: negative eigenvalues at zero."""
+    """Return the nearest positive semidefinite matrix: negative eigenvalues become zero."""
     covariance = (covariance + covariance.transpose(-1, -2)) / 2
     values, vectors = torch.linalg.eigh(covariance)
     if bool((values >= 0).all()):
@@ -82,12 +83,14 @@ def positive(covariance: Tensor) -> Tensor:
 
 
 def chosen_number(n: int, number: int | None, share: float | None, what: str = "keys") -> int:
-    """m from a number or a share of n."""
+    """Return m from a number or a share of n."""
     if (number is None) == (share is None):
-        raise EigenlensError(f"give the number of {what} or their share, one of the two")
+        raise EigenlensError(
+            f"give either the number of {what} or their share, not both or neither"
+        )
     if share is not None:
         if not 0 < share <= 1:
-            raise EigenlensError(f"a share of {share} is not in 0 to 1")
+            raise EigenlensError(f"a share must be above 0 and at most 1, not {share}")
         return max(1, round(share * n))
     assert number is not None
     if not 1 <= number <= n:
@@ -96,12 +99,12 @@ def chosen_number(n: int, number: int | None, share: float | None, what: str = "
 
 
 def expected_error(W: Tensor, S: Tensor, covariance: Tensor) -> Tensor:
-    """Squared error over variance of `ŝ − μ = W (s_S − μ_S)`, (H,).
+    """Return squared error / variance of `ŝ − μ = W (s_S − μ_S)`, (H,).
 
-    On rows with the given covariance about μ.
+    For rows with the given covariance about μ.
 
     `(tr C − 2 tr W C_S: + tr W C_SS Wᵀ) / tr C` with W (H, n, m), S (H, m), C (H, n, n) of any
-    rows, held-out ones too. Computed entries are exact, so their rows of W count as unit rows.
+    rows, also held-out ones. Computed entries are exact, so their rows of W count as unit rows.
     Cost: n·m² per head; no score is needed.
     """
     H, n, m = W.shape

@@ -1,4 +1,4 @@
-"""All scores of a row from a few exact ones: the paper's linear estimator, and its floor."""
+"""Estimate all scores of a row from a few exact ones: the paper's linear estimator, and a floor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RIDGE = 1e-4
 CUT = 0.5
 """Singular values of `U_{A,r}` below this share of √(a/n) only amplify noise.
 
-√(a/n) is what a of n rows have on average.
+√(a/n) is the average for a of n rows.
 """
 
 
@@ -29,10 +29,10 @@ class RowConditional(RowEstimator):
     """The conditional mean `μ + Σ_:S (Σ_SS + λI)⁻¹ (s_S − μ_S)` (LMMSE), `λ = ridge · tr(Σ_SS)/m`.
 
     With `Σ_SS + λI = LLᵀ` it is `μ + G y`, `G = Σ_:S L⁻ᵀ` (the basis), `y = L⁻¹(s_S − μ_S)`. Both
-    triangular: the first a entries of y, with the first a columns of G, are the conditional mean
-    given the first a keys alone. So all the prefixes that causal rows and right-padded inputs see
-    are one product with entries of y at zero. Any other set of visible keys has a solve of its own,
-    m³ for each distinct set. Fit: n²·m for the choice, n³ for Σ.
+    are triangular: the first a entries of y, with the first a columns of G, give the conditional
+    mean given only the first a keys. So one product, with entries of y set to zero, serves all the
+    prefixes that causal rows and right-padded inputs see. Any other set of visible keys needs its
+    own solve, m³ per distinct set. Fit: n²·m for the choice, n³ for Σ.
     """
 
     name = "rows-lmmse"
@@ -92,12 +92,12 @@ class RowConditional(RowEstimator):
 class RowLeastSquares(RowEstimator):
     """Least squares in the eigenbasis, `μ + U_r U_{S,r}⁺ (s_S − μ_S)`.
 
-    The rank r of every head is the one with least error on `validation` rows (sums of other inputs
-    than the fit), or without them the least expected error under the fitted Σ with noise λ on the
-    computed entries, `E‖s − ŝ‖² + λ‖W‖²`, over at most 32 ranks up to m. A row that sees a of the m
-    keys uses `⌈r·a/m⌉` eigenvectors: one pseudo-inverse, a²·r, for each distinct set of visible
-    keys; none uses singular values below `CUT·√(a/n)`. Fit: 32·(m³ + n·m²), n³ for the
-    eigenvectors.
+    The rank r of every head is the one with the least error on `validation` rows (sums of inputs
+    other than the fit). Without them it is the one with the least expected error under the fitted Σ
+    with noise λ on the computed entries, `E‖s − ŝ‖² + λ‖W‖²`, over at most 32 ranks up to m. A row
+    that sees a of the m keys uses `⌈r·a/m⌉` eigenvectors: one pseudo-inverse, a²·r, for each
+    distinct set of visible keys; none uses singular values below `CUT·√(a/n)`. Fit: 32·(m³ + n·m²),
+    n³ for the eigenvectors.
     """
 
     name = "rows-ls"
@@ -165,7 +165,7 @@ class RowMean(Estimator):
     breaks_even = "always: no score is computed"
 
     @classmethod
-    def fit(cls, statistics: SiteStatistics, mean: Mean = "pooled") -> Self:  # type: ignore[override]
+    def fit(cls, statistics: SiteStatistics, mean: Mean = ("pooled")) -> Self:  # type: ignore[override]
         return cls(
             {} if mean == "pooled" else {"mean": mean}, {"mean": row_model(statistics, mean).mean}
         )
@@ -189,7 +189,7 @@ def _choice(
     exact: int | None,
     ridge: float,
 ) -> tuple[Tensor, dict[str, Any]]:
-    """The keys of every key-value head, (G, m), and the settings that are not the default.
+    """Return the keys of every key-value head, (G, m), and the settings that are not the default.
 
     A label shows these settings.
     """
@@ -209,17 +209,17 @@ def _choice(
 
 
 def _rows_of(x: Tensor, keys: Tensor) -> Tensor:
-    """`x (H, n, c)` at the keys (H, m): (H, m, c)."""
+    """Return `x (H, n, c)` at the keys (H, m): (H, m, c)."""
     return x.gather(1, keys[:, :, None].expand(-1, -1, x.shape[2]))
 
 
 def _steady_inverse(rows: Tensor, n: int) -> Tensor:
-    """The pseudo-inverse of `U_{A,r} (…, a, r)` without tiny singular values: (…, r, a)."""
+    """Return the pseudo-inverse of `U_{A,r} (…, a, r)` without tiny singular values: (…, r, a)."""
     return torch.linalg.pinv(rows, atol=CUT * math.sqrt(rows.shape[-2] / n), rtol=0.0)
 
 
 def _parts(covariance: Tensor, keys: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ_:S (G, n, m), Σ_SS (G, m, m) and λ (G,), which is 1 where the keys do not vary at all."""
+    """Return Σ_:S (G, n, m), Σ_SS (G, m, m) and λ (G,), which is 1 if the keys do not vary."""
     columns = _rows_of(covariance, keys).transpose(1, 2)
     inner = _rows_of(columns, keys)
     noise = ridge * inner.diagonal(dim1=1, dim2=2).mean(1)

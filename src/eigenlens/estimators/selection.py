@@ -1,4 +1,4 @@
-"""Which keys of a row, and which pairs of a matrix, are worth an exact score.
+"""Choose the keys of a row, and the pairs of a matrix, that are worth an exact score.
 
 Every rule returns sorted positions, and the same ones for the same seed. With the covariance C of
 what is not known yet:
@@ -26,27 +26,27 @@ from ..names import unknown_name
 Rule = Literal["uniform", "random", "pivoted-cholesky", "a-optimal", "q-deim"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 GROWTH = 1 / 8
-"""Pairs chosen between two updates of the posterior, as a share of those chosen before.
+"""How many pairs are chosen between two updates, as a share of those chosen before.
 
-Few at first, where each matters.
+Few at first, when each matters most.
 """
 NOTHING = 1e-12
-"""Variance at or below this share of the largest one is rounding."""
+"""A variance at or below this share of the largest one is rounding."""
 
 
 def middles(n: int, m: int) -> Tensor:
-    """The middles of m equal parts of 0..n-1, (m,)."""
+    """Return the middles of m equal parts of 0..n-1, (m,)."""
     _check(m, n)
     return ((torch.arange(m, dtype=torch.float64) + 0.5) * n / m).floor().long()
 
 
 def random(n: int, m: int, seed: int = 0) -> Tensor:
-    """m of 0..n-1 without replacement, (m,)."""
+    """Return m of 0..n-1 without replacement, (m,)."""
     return _shuffled(n, m, seed).sort().values
 
 
 def pivoted_cholesky(C: Tensor, m: int) -> Tensor:
-    """Greedy D-optimal: the largest conditional variance each time.
+    """Greedy D-optimal: choose the largest conditional variance each time.
 
     `C (…, n, n)` → (…, m); n·m² per head.
     """
@@ -54,19 +54,19 @@ def pivoted_cholesky(C: Tensor, m: int) -> Tensor:
 
 
 def a_optimal(C: Tensor, m: int, noise: float | Tensor = 0.0) -> Tensor:
-    """Greedy A-optimal: the largest fall of `tr C` each time.
+    """Greedy A-optimal: choose the largest decrease of `tr C` each time.
 
-    `C (…, n, n)`, noise σ² () or (…,) → (…, m); n²·m a head.
+    `C (…, n, n)`, noise σ² () or (…,) → (…, m); n²·m per head.
     """
     return _falls(C, m, noise).sort(-1).values
 
 
 def q_deim(U: Tensor, m: int) -> Tensor:
-    """Pivots of the column-pivoted QR of `U_mᵀ`: `U (…, n, r)` → (…, m).
+    """Return the pivots of the column-pivoted QR of `U_mᵀ`: `U (…, n, r)` → (…, m).
 
     The leading eigenvector is first. Cost: n·m² per head.
 
-    With m > r the rest follows by leverage, `argmax_j u_j (I + U_SᵀU_S)⁻¹ u_jᵀ`.
+    If m > r, the others are chosen by leverage, `argmax_j u_j (I + U_SᵀU_S)⁻¹ u_jᵀ`.
     """
     return _pivoted_qr(U, m).sort(-1).values
 
@@ -74,14 +74,14 @@ def q_deim(U: Tensor, m: int) -> Tensor:
 def select_keys(
     rule: Rule, covariance: Tensor, m: int, seed: int = 0, noise: float | Tensor = 0.0
 ) -> Tensor:
-    """m keys of every head by a rule: covariance of rows (H, n, n) → (H, m), sorted."""
+    """Choose m keys of every head by a rule: covariance of rows (H, n, n) → (H, m), sorted."""
     return rank_keys(rule, covariance, m, seed, noise).sort(-1).values
 
 
 def rank_keys(
     rule: Rule, covariance: Tensor, m: int, seed: int = 0, noise: float | Tensor = 0.0
 ) -> Tensor:
-    """`select_keys` in the order in which they are chosen, (H, m).
+    """Like `select_keys`, in the order in which they are chosen, (H, m).
 
     Evenly spaced ones stay in their own order.
     """
@@ -104,11 +104,11 @@ def rank_keys(
 def select_pairs(
     rule: Rule, F: Tensor, psi: Tensor, m: int, seed: int = 0, growth: float = GROWTH
 ) -> Tensor:
-    """m pairs of every head in the model `F Fᵀ + diag ψ`: F (…, N, r), ψ (…, N) → (…, m), sorted.
+    """Choose m pairs of every head in the model `F Fᵀ + diag ψ`, (…, m), sorted.
 
-    No N × N matrix is formed. The factors z of a matrix have, given the chosen pairs, the posterior
-    covariance `P = (I + F_SᵀΨ_S⁻¹F_S)⁻¹` (r × r), so an unknown pair has the variance `ψ_j + ℓ_j`,
-    `ℓ_j = F_j P F_jᵀ`, and covariances `F_i P F_jᵀ` with the others:
+    F is (…, N, r), ψ is (…, N). No N × N matrix is formed. Given the chosen pairs, the factors z of
+    a matrix have the posterior covariance `P = (I + F_SᵀΨ_S⁻¹F_S)⁻¹` (r × r), so an unknown pair
+    has the variance `ψ_j + ℓ_j`, `ℓ_j = F_j P F_jᵀ`, and covariances `F_i P F_jᵀ` with the others:
 
         pivoted-cholesky  argmax ψ_j + ℓ_j
         a-optimal         argmax (F_j P M P F_jᵀ + ψ_j² + 2 ψ_j ℓ_j) / (ψ_j + ℓ_j)
@@ -148,7 +148,7 @@ def _shuffled(n: int, m: int, seed: int) -> Tensor:
 
 
 def _column(x: Tensor, j: Tensor) -> Tensor:
-    """The column j (…,) of matrices (…, a, n): (…, a)."""
+    """Return the columns j (…,) of matrices (…, a, n): (…, a)."""
     return x.gather(-1, j[..., None, None].expand(*x.shape[:-1], 1))[..., 0]
 
 
@@ -203,7 +203,7 @@ def _falls(C: Tensor, m: int, noise: float | Tensor) -> Tensor:
 def _greedy_pairs(
     F: Tensor, psi: Tensor, m: int, growth: float, by_variance: bool, first: Tensor | None = None
 ) -> Tensor:
-    """Pairs in the order of choice, (…, m); `first (…, f)` are chosen already."""
+    """Return pairs in the order of choice, (…, m); `first (…, f)` are already chosen."""
     r = F.shape[-1]
     scale = (psi + F.square().sum(-1)).amax(-1, keepdim=True)
     psi = torch.maximum(psi, torch.where(scale > 0, scale * NOTHING, 1))
@@ -232,7 +232,7 @@ def _greedy_pairs(
 
 
 def _quadratic(F: Tensor, A: Tensor) -> Tensor:
-    """`F_j A F_jᵀ` of every row, (…, N), for positive semidefinite A (…, r, r)."""
+    """Return `F_j A F_jᵀ` of every row, (…, N), for positive semidefinite A (…, r, r)."""
     values, vectors = torch.linalg.eigh(A)
     return (F @ (vectors * values.clamp_min(0).sqrt()[..., None, :]).to(F.dtype)).square().sum(-1)
 

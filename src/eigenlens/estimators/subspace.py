@@ -1,4 +1,4 @@
-"""Scores from a few coordinates of queries and keys."""
+"""Estimate scores from a few coordinates of queries and keys."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Rotated(Estimator):
         ŝ_ij = q_i·k̄ + Σ_{c≤r} x_ic y_jc + Σ_{c>r} x̄_ic ȳ_jc
 
     where `x̄_i`, `ȳ_j` are the means of position i and j over the inputs. The last sum is one fixed
-    map per head: it costs an addition a pair. The constant `q_i·k̄` of a row is what softmax
-    ignores; it is kept so that scores are scores.
+    map per head: it costs one addition per pair. Softmax ignores the constant `q_i·k̄` of a row; it
+    is kept so that the estimates are true scores.
 
     Tensors: `to_x`, `to_y (H, D, R)`, `centre (H, D)`, `x_mean (H, T, D)`, `y_mean (H, S, D)`.
     """
@@ -45,7 +45,7 @@ class Rotated(Estimator):
     ) -> dict[str, Tensor]:
         D = statistics.dimension
         if not 1 <= rank <= D:
-            raise EigenlensError(f"a rank lies between 1 and the head dimension {D}, not {rank}")
+            raise EigenlensError(f"rank must be from 1 to the head dimension {D}, not {rank}")
         found = moments(statistics)
         to_x, to_y = maps(found)  # (H, D, D) each
         tensors = {"to_x": to_x[..., :rank], "to_y": to_y[..., :rank], "centre": found.key_mean}
@@ -55,15 +55,15 @@ class Rotated(Estimator):
         return {name: x.float().contiguous() for name, x in tensors.items()}
 
     def coordinates(self, call: AttentionCall) -> tuple[Tensor, Tensor, Tensor]:
-        """`x (B, H, T, R)`, `y (B, H, S, R)` and the constant of each row `(B, H, T, 1)`."""
+        """Return `x (B, H, T, R)`, `y (B, H, S, R)` and the constant of each row `(B, H, T, 1)`."""
         to_x, to_y, centre = (self.tensors[name].to(call.q) for name in ("to_x", "to_y", "centre"))
         keys = call.keys - centre[None, :, None]
         return call.scaled_q @ to_x, keys @ to_y, call.scaled_q @ centre[None, :, :, None]
 
     def tail(self, rank: int, call: AttentionCall) -> Tensor | None:
-        """The map `Σ_{c>rank} x̄_ic ȳ_jc` (H, T, S) of a call's positions.
+        """Return the map `Σ_{c>rank} x̄_ic ȳ_jc` (H, T, S) of a call's positions.
 
-        None where the means are not known.
+        None if the means are not known.
         """
         if "x_mean" not in self.tensors:
             return None
@@ -100,7 +100,7 @@ class _Truncated(Rotated):
 class JointSubspace(_Truncated):
     """The best static subspace for `QKᵀ`: queries and keys truncated to `rank` coordinates.
 
-    By balanced truncation.
+    It uses balanced truncation.
 
     `tail` adds the positions' mean of what is left out. Break-even: `r < d(n − 1)/(n + 2d)`, close
     to d for long inputs.

@@ -1,1 +1,1 @@
-"""Models by name, from a folder, from the hub or in hand, loaded without running anyone's code."""
+"""Models from the catalogue, a folder, the hub or memory, loaded without running foreign code."""

@@ -1,9 +1,9 @@
 """Read named members of an archive (wheel, tar, Debian package), and nothing else.
 
-Nothing is unpacked by the archive's own wish: the caller names each member and where it goes. A
-path that climbs out of the archive is refused, and so is a member that is a link, a device or a
-folder instead of a regular file. An archive that unpacks to far more than it holds, or has members
-without end, is refused before it fills memory or disk.
+The caller names each member and where it goes; the archive decides nothing. A path that leads out
+of the archive is refused, and so is a member that is a link, a device or a folder instead of a
+regular file. An archive that unpacks to far more than its own size, or has too many members, is
+refused before it fills memory or disk.
 """
 
 import bz2
@@ -44,11 +44,11 @@ UNREADABLE = (
     NotImplementedError,
     RuntimeError,
 )
-"""What readers of the standard library raise where an archive is cut, encrypted or false."""
+"""What readers of the standard library raise if an archive is cut short, encrypted or invalid."""
 
 
 def member(archive: Path, path: str) -> bytes:
-    """The content of one member."""
+    """Return the content of one member."""
     with open_member(archive, path) as stream:
         return stream.read()
 
@@ -65,7 +65,7 @@ def extract(archive: Path, members: dict[str, Path]) -> None:
 
 @contextmanager
 def open_member(archive: Path, path: str) -> Iterator[IO[bytes]]:
-    """One member as a stream, so that a large one need not fit in memory."""
+    """Open one member as a stream, so that a large one need not fit in memory."""
     if path.startswith("/") or ".." in path.split("/") or "\0" in path:
         raise EigenlensError(
             f"{archive.name}: member {path!r} points outside of the archive and is refused."
@@ -79,7 +79,7 @@ def open_member(archive: Path, path: str) -> Iterator[IO[bytes]]:
 
 
 def _opened(archive: Path, path: str) -> Generator[IO[bytes], None, None]:
-    """The stream, once; what is open behind it is closed when this is."""
+    """Yield the stream once; closing it closes everything it reads from."""
     try:
         if archive.suffix == ".deb":
             with _debian_stream(archive) as unpacked, _tar_of(archive, unpacked) as tar:
@@ -95,10 +95,9 @@ def _opened(archive: Path, path: str) -> Generator[IO[bytes], None, None]:
 
 
 class _Checked(io.RawIOBase):
-    """A stream with a bound.
+    """A stream with a limit.
 
-    It ends with one sentence where it cannot be read, or where more comes out of it than is
-    allowed.
+    It raises an error of one sentence if it cannot be read or yields more than is allowed.
     """
 
     def __init__(self, archive: Path, stream: IO[bytes]) -> None:
@@ -125,7 +124,7 @@ def _checked(archive: Path, stream: IO[bytes]) -> IO[bytes]:
 
 @contextmanager
 def _unpacked(archive: Path) -> Iterator[IO[bytes]]:
-    """The content of a tar that may be packed as a whole."""
+    """Return the content of a tar that may be compressed as a whole."""
     with archive.open("rb") as file:
         start = file.read(6)
     opens: Any = open
@@ -215,7 +214,8 @@ def _too_many(archive: Path) -> EigenlensError:
 
 def _absent(archive: Path, path: str) -> EigenlensError:
     return EigenlensError(
-        f"{archive.name} has no member {path[:200]!r}: it is not the archive eigenlens expects."
+        f"{archive.name} has no member {path[:200]!r}, so it is not the archive that eigenlens"
+        " expects."
     )
 
 

@@ -190,7 +190,7 @@ DEFAULT_MODEL = "minilm"
 
 
 def is_converted(name: str) -> bool:
-    """Whether the model is in the cache already, so that `model_folder` needs no network."""
+    """Whether the model is in the cache, so that `model_folder` needs no network."""
     entry = _entry(name)
     try:
         marker = json.loads((_home(name) / MARKER).read_text(encoding="utf-8"))
@@ -200,7 +200,7 @@ def is_converted(name: str) -> bool:
 
 
 def model_folder(name: str) -> Path:
-    """The model's transformers folder; the first call fetches and converts it."""
+    """Return the model's transformers folder; the first call fetches and converts it."""
     entry, home = _entry(name), _home(name)
     if is_converted(name):
         return home
@@ -235,9 +235,9 @@ def _convert(entry: Entry, archive: Path, home: Path) -> None:
 
 
 def _check_loads(entry: Entry, path: Path) -> None:
-    """Every parameter must come from the file, and every tensor of the file go into the model.
+    """Check that every parameter comes from the file, and every tensor goes into the model.
 
-    A name that does not match would leave its layer with random weights, silently.
+    A name that does not match would silently leave its layer with random weights.
     """
     import transformers
 
@@ -280,7 +280,7 @@ def _fingerprint(entry: Entry) -> dict[str, str | int | None]:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """One process at a time; the system frees the lock of a process that dies."""
+    """Let one process work at a time; the system frees the lock of a process that dies."""
     from filelock import FileLock
 
     path.parent.mkdir(parents=True, exist_ok=True)

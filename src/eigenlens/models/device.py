@@ -8,7 +8,7 @@ from ..errors import EigenlensError, first_line
 
 
 def device_named(name: str) -> str:
-    """The name of a device that is there: `cpu`, `cuda:1`; `auto` is the GPU, where there is one.
+    """Return the name of a usable device: `cpu`, `cuda:1`; `auto` is a GPU if there is one.
 
     >>> device_named("cpu")
     'cpu'

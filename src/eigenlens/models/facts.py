@@ -15,7 +15,7 @@ Source = Literal["catalogue", "folder", "hub", "module"]
 class ModelFacts:
     """A model by its name, its weights by their fingerprint, and where it can be loaded from.
 
-    Of a model in hand all is known but what does not apply; a record may know less.
+    All facts of a loaded model are known, as far as they apply; a record may know fewer.
     """
 
     name: str
@@ -25,18 +25,18 @@ class ModelFacts:
     parameters: int | None = None
     fingerprint: str | None = None
     place: str | None = None
-    """The folder or hub id; None of a model of the catalogue and of a module in memory."""
+    """The folder or hub id; None for a model of the catalogue or a module in memory."""
     note: str | None = None
 
     @classmethod
     def from_record(cls, record: str | Mapping[str, Any]) -> ModelFacts:
-        """From JSON, where a model may be its name alone."""
+        """Read facts from JSON, where a model may be given by its name alone."""
         if isinstance(record, str):
             return cls(record)
         return cls(**{each.name: record[each.name] for each in fields(cls) if each.name in record})
 
     def record(self, keys: Sequence[str] | None = None) -> dict[str, Any]:
-        """As JSON keeps it: what is known, or the facts of these keys, None where unknown."""
+        """The facts as JSON stores them: all known ones, or those of `keys`, None if unknown."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         if keys is not None:
             return {key: found[key] for key in keys}
@@ -44,6 +44,6 @@ class ModelFacts:
 
     @property
     def load_from(self) -> str | Path:
-        """What `load` takes to load it again: a folder, a hub id or a catalogue name."""
+        """What `load` takes to load the model again: a folder, a hub id or a catalogue name."""
         place = self.place or self.name
         return Path(place) if self.source == "folder" else place

@@ -1,8 +1,8 @@
-"""Fetch a file from a package registry into the cache: no code is run, nothing is installed.
+"""Fetch a file from a package registry into the cache, without running or installing anything.
 
-Each registry's own tool does the talking (pip, npm, apt-get), so mirrors, proxies and certificates
-are the user's. A file enters the cache only after its sha256 matched, by one atomic rename, and is
-checked again on every use.
+The registry's own tool makes the connection (pip, npm, apt-get), so the user's mirrors, proxies and
+certificates are used. A file enters the cache only after its sha256 matched, by one atomic rename,
+and is checked again on every use.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ Registry = Literal["pypi-wheel", "pypi-sdist", "npm", "debian"]
 class Source:
     """One file of one registry.
 
-    A Debian package has no fixed version or sha256 here: apt-get verifies its own.
+    A Debian package has no fixed version or sha256 here: apt-get verifies it.
     """
 
     registry: Registry
@@ -47,7 +47,7 @@ class Source:
 
 
 def cache_folder() -> Path:
-    """$EIGENLENS_CACHE, else eigenlens below $XDG_CACHE_HOME, else below ~/.cache."""
+    """Return $EIGENLENS_CACHE, or eigenlens below $XDG_CACHE_HOME or ~/.cache."""
     if own := os.environ.get("EIGENLENS_CACHE"):
         return Path(own).expanduser()
     shared = os.environ.get("XDG_CACHE_HOME")
@@ -55,7 +55,7 @@ def cache_folder() -> Path:
 
 
 def fetch(source: Source) -> Path:
-    """The path of the source's file in the cache, downloaded on first use."""
+    """Return the path of the source's file in the cache; the first use downloads it."""
     label = re.sub(r"[^\w.+-]", "_", f"{source.registry}-{source.name}-{source.version or 'any'}")
     shelf = cache_folder() / "packages" / label
     cached = next(iter(sorted(shelf.glob("*"))), None)
@@ -140,8 +140,8 @@ def _download_debian(source: Source, folder: Path) -> Path:
     apt = shutil.which("apt-get")
     if apt is None or shutil.which("dpkg-deb") is None:
         raise EigenlensError(
-            f"Cannot fetch {source}: apt-get and dpkg-deb are not both here. Use a Debian-based"
-            " system for this source."
+            f"Cannot fetch {source}: it needs both apt-get and dpkg-deb. Use a Debian-based system"
+            " for this source."
         )
     name = source.name if source.version is None else f"{source.name}={source.version}"
     _run(

@@ -1,4 +1,4 @@
-"""Running a loaded model on a batch."""
+"""Run a loaded model on a batch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .load import Model
 
 
 def forward_of(model: Model, with_head: bool = False) -> Callable[[Mapping[str, Tensor]], Any]:
-    """The call that runs the model's backbone on a batch, or the model `with_head` of its task."""
+    """Return the call that runs the backbone on a batch, or, `with_head`, the whole model."""
     module = model.module if with_head else model.backbone
     kind = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
     def inputs_of(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The batch as the model takes it: pictures and sound in its own precision."""
+        """Return the batch as the model takes it: pictures and sound in its own precision."""
         return {name: x.to(kind) if x.is_floating_point() else x for name, x in batch.items()}
 
     if model.kind == "module":

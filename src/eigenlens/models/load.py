@@ -1,4 +1,7 @@
-"""Models: a catalogue name, a folder, a hub id or a live module; nobody's code is run."""
+"""Load models: a catalogue name, a folder, a hub id or a module in memory.
+
+Code that comes with a model is never run.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Model:
-    """A model in hand: the module, what turns data into its inputs, and what is known about it."""
+    """A loaded model: the module, what turns data into its inputs, and what is known about it."""
 
     facts: ModelFacts
     """Its name and kind, where it came from, and a fingerprint of its weights."""
@@ -40,11 +43,11 @@ class Model:
     processor: Any = None
     max_length: int | None = None
     tokenizer_missing: str = ""
-    """Why there is no tokenizer, where its place should have one."""
+    """Why there is no tokenizer, if the model's folder should have one."""
 
     @property
     def name(self) -> str:
-        """The name of the catalogue, of the folder, of the hub or of the class."""
+        """The name in the catalogue, or of the folder, the hub id or the class."""
         return self.facts.name
 
     @property
@@ -54,7 +57,7 @@ class Model:
 
     @property
     def no_tokenizer(self) -> str:
-        """That there is no tokenizer, and why, in words."""
+        """A message that there is no tokenizer, and why."""
         return (
             f"{self.name} has no"
             f" tokenizer{f' ({self.tokenizer_missing})' if self.tokenizer_missing else ''}"
@@ -62,9 +65,9 @@ class Model:
 
     @property
     def backbone(self) -> nn.Module:
-        """The part that attends, without the task's head.
+        """The part of the model that has the attention, without the task's head.
 
-        Logits over a vocabulary cost much and show no attention.
+        Logits over a vocabulary cost much and involve no attention.
         """
         # slow to load; before that, nothing is a model of it
         library = sys.modules.get("transformers.modeling_utils")
@@ -77,12 +80,12 @@ class Model:
 
     @property
     def config(self) -> Any:
-        """The transformers config; None of a module that has none."""
+        """The transformers config; None for a module that has none."""
         return getattr(self.module, "config", None)
 
     @property
     def device(self) -> torch.device:
-        """Where its parameters are."""
+        """The device of its parameters."""
         return next((p.device for p in self.module.parameters()), torch.device("cpu"))
 
 
@@ -110,7 +113,7 @@ def load(
     Returns
     -------
     Model
-        The module with its tokenizer or processor, and what is known about it.
+        The module with its tokenizer or processor, and facts about it.
 
     Raises
     ------
@@ -184,14 +187,14 @@ def _from_place(name: str) -> Model:
         check_folder(folder)
     elif Path(name).exists():
         raise EigenlensError(
-            f"{name} is a file; give the model's folder (with config.json and weights)"
+            f"{name} is a file; give the folder of the model (with config.json and weights)"
         )
     elif re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         folder, source = name, "hub"
     else:
         hint = did_you_mean(name, catalogue.MODELS)
         raise EigenlensError(
-            f"no such model: {name!r}{hint} is no catalogue name, no folder and no hub id"
+            f"no such model: {name!r}{hint} is not a catalogue name, a folder or a hub id"
         )
     with _quiet():
         config = _config(folder, name)
@@ -221,30 +224,30 @@ def _config(folder: str | Path, name: str) -> transformers.PreTrainedConfig:
         if isinstance(folder, str):
             known = ", ".join(catalogue.MODELS)
             raise EigenlensError(
-                f"no such model: {name!r}{did_you_mean(name, catalogue.MODELS)} is no folder, not"
-                f" in the catalogue ({known}), and could not be downloaded from the hub"
+                f"no such model: {name!r}{did_you_mean(name, catalogue.MODELS)} is not a folder,"
+                f" not in the catalogue ({known}), and could not be downloaded from the hub"
             ) from error
         raise EigenlensError(f"the config of {name} cannot be read: {first_line(error)}") from error
     return config
 
 
 def _class_of(config: transformers.PreTrainedConfig, name: str) -> Any:
-    """The library's class that the config names first, or the one of its kind.
+    """Return the library's class that the config names first, or the one of its kind.
 
-    Never a function, never another's code.
+    Never a function, and never code that comes with the model.
     """
     import transformers
 
     architectures = getattr(config, "architectures", None) or [""]
     if not isinstance(architectures, list) or not isinstance(architectures[0], str):
         raise EigenlensError(
-            f"the config of {name} names no architecture but {str(architectures)[:80]!r}"
+            f"the config of {name} names no known architecture: {str(architectures)[:80]!r}"
         )
     implementation = str(getattr(config, "_attn_implementation", None) or "")
     if "/" in implementation:
         raise EigenlensError(
-            f"the config of {name} asks for the attention {implementation[:80]!r}, which is"
-            " another's code"
+            f"the config of {name} asks for the attention {implementation[:80]!r}, which is code"
+            " from elsewhere; remove that entry from the config"
         )
     found = getattr(transformers, architectures[0], None)
     known = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
@@ -252,7 +255,7 @@ def _class_of(config: transformers.PreTrainedConfig, name: str) -> Any:
 
 
 def _check_size(cls: Any, config: transformers.PreTrainedConfig, folder: Path, name: str) -> None:
-    """Refuse a config with far more weights than the files hold, before memory is asked for."""
+    """Refuse a config with far more weights than the files hold, before memory is allocated."""
     import transformers
 
     build = cls.from_config if cls is transformers.AutoModel else cls._from_config
@@ -268,13 +271,13 @@ def _check_size(cls: Any, config: transformers.PreTrainedConfig, folder: Path, n
     stored = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     if wanted > 2 * stored + SPARE:
         raise EigenlensError(
-            f"the config of {name} describes {wanted:,} numbers, and its files hold {stored:,}"
+            f"the config of {name} describes {wanted:,} numbers, but its files hold {stored:,}"
             " bytes: they do not belong together"
         )
 
 
 SPARE = 1 << 26
-"""Numbers that need not be in the files: positions, masks, a pooler."""
+"""Numbers that may be missing from the files: positions, masks, a pooler."""
 
 
 def _weights(folder: str | Path, config: transformers.PreTrainedConfig, name: str) -> nn.Module:
@@ -299,17 +302,19 @@ def _weights(folder: str | Path, config: transformers.PreTrainedConfig, name: st
         raise EigenlensError(f"{name} cannot be loaded: {first_line(error)}") from error
     missing = [key for key in info["missing_keys"] if "pooler" not in key]
     if missing:
-        raise EigenlensError(f"{name} lacks {len(missing)} of its weights, {missing[0]} among them")
+        raise EigenlensError(
+            f"{len(missing)} of the weights of {name} are missing, such as {missing[0]}"
+        )
     for key, parameter in module.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise EigenlensError(
-                f"the weights of {name} hold NaN or infinity, in {key} among others"
+                f"the weights of {name} contain NaN or infinity, for example in {key}"
             )
     return module
 
 
 def _optional(cls: Any, folder: str | Path) -> Any:
-    """A processor; None where the folder has none, since tensors do without."""
+    """Return a processor; None if the folder has none, since tensors can be used without."""
     try:
         return cls.from_pretrained(folder, trust_remote_code=False)
     except Exception:
@@ -349,9 +354,9 @@ def _parameters(module: nn.Module) -> int:
 
 
 def fingerprint_of(module: nn.Module) -> str:
-    """Tells two sets of weights apart without hashing gigabytes.
+    """Return a fingerprint that tells two sets of weights apart without hashing gigabytes.
 
-    Sizes, a thin slice of each tensor, the sum of its bits.
+    It uses the sizes, a thin slice of each tensor, and the sum of its bits.
     """
     digest = hashlib.sha256()
     for key, tensor in sorted(module.state_dict().items()):
@@ -371,9 +376,9 @@ def fingerprint_of(module: nn.Module) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars and warnings of the library while a model loads.
+    """Hide progress bars and warnings of the library while a model loads.
 
-    Its errors are ours to tell.
+    Errors are reported by eigenlens.
     """
     from transformers.utils import logging as log
 

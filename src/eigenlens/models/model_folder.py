@@ -1,4 +1,4 @@
-"""A model's folder before anything of it is used: its files may be anyone's."""
+"""Check a model's folder before any of it is used: its files may come from anyone."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ..errors import EigenlensError, first_line
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that is no model's, or whose files lead out of it or are impossible."""
+    """Refuse a folder that is not a model's, or whose files lead out of it or are impossible."""
     if not (folder / "config.json").is_file():
-        raise EigenlensError(f"{folder} holds no config.json, so it is not a model's folder")
+        raise EigenlensError(f"{folder} has no config.json, so it is not the folder of a model")
     if (folder / "adapter_config.json").exists():
         raise EigenlensError(
-            f"{folder} holds an adapter, whose weights are in another place; merge it into its"
+            f"{folder} holds an adapter, and the weights it adapts are elsewhere; merge it into its"
             " model first"
         )
     names = ["*.safetensors", "pytorch_model*.bin"]
     weights = [path for pattern in names for path in sorted(folder.glob(pattern))]
     if not weights:
         raise EigenlensError(
-            f"{folder} holds a config but no weights (no .safetensors and no pytorch_model.bin)"
+            f"{folder} has a config but no weights (no .safetensors and no pytorch_model.bin)"
         )
     for path in weights:
         if path.suffix == ".safetensors":
@@ -42,7 +42,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _check_index(path: Path) -> None:
-    """An index names the files that hold the weights: files of this folder, and no others."""
+    """Check that an index names only weight files of this folder."""
     try:
         files = set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -54,14 +54,15 @@ def _check_index(path: Path) -> None:
             or not (path.parent / name).is_file()
         ):
             raise EigenlensError(
-                f"{path} names the file {str(name)[:80]!r}, and weights are files of that folder"
+                f"{path} names the weight file {str(name)[:80]!r}, which is not a file of that"
+                " folder"
             )
 
 
 def _check_numbers(path: Path) -> None:
     """Refuse a config with a size that no model has.
 
-    The library would build lists and layers of that many entries.
+    The library would build lists and layers with that many entries.
     """
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
@@ -71,7 +72,7 @@ def _check_numbers(path: Path) -> None:
         most = MOST_LAYERS if "layer" in key else MOST_SIZE
         if number > most and not any(word in key for word in NO_SIZES):
             raise EigenlensError(
-                f"{path} has {key[:80]} = {str(number)[:40]}, where {most:,} is the most"
+                f"{path} has {key[:80]} = {str(number)[:40]}; the most that is allowed is {most:,}"
             )
 
 
@@ -88,11 +89,11 @@ NO_SIZES = (
     "pretraining",
     "parameters",
 )
-"""Numbers of a config that no tensor is as large as."""
+"""Numbers of a config that are not the size of any tensor."""
 
 
 def _integers(tree: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    """Every whole number of a config with its name; 1e12 is one as well."""
+    """Yield every whole number of a config with its name; 1e12 counts as one."""
     items = (
         tree.items()
         if isinstance(tree, dict)

@@ -1,8 +1,8 @@
 """Find a source archive on pip's package indexes, and download it as a plain file.
 
-`pip download` of a source archive runs its build to learn the metadata. Reading the index's project
-page instead (JSON, or the older HTML of links) gives the address of the file, and nothing of the
-package is ever executed.
+`pip download` of a source archive runs its build to learn the metadata. Here the index's project
+page is read instead (JSON, or the older HTML of links); it gives the address of the file, and no
+code of the package is executed.
 """
 
 import ast
@@ -49,15 +49,15 @@ def download_sdist(name: str, version: str, folder: Path) -> Path:
                 troubles.append(f"{_public(index)}: {getattr(error, 'reason', None) or error}")
     tried = "; ".join(troubles) or "no index lists this version"
     raise EigenlensError(
-        f"none of the {len(urls)} package indexes of pip gave it ({tried}). "
+        f"none of the {len(urls)} package indexes of pip has it ({tried}). "
         "Check the connection and pip's index settings (pip config list), then try again."
     )
 
 
 def index_urls(settings: dict[str, str] | None = None) -> list[str]:
-    """pip's index URLs, the main one first.
+    """Return pip's index URLs, the main one first.
 
-    From its settings, and else the default that its help text prints.
+    From pip's settings, else the default that its help text prints.
     """
     settings = _pip_settings() if settings is None else settings
     extra = settings.get("extra-index-url", "").split()
@@ -68,9 +68,9 @@ def index_urls(settings: dict[str, str] | None = None) -> list[str]:
 
 
 def _pip_settings() -> dict[str, str]:
-    """What `pip config list` says for downloads.
+    """Return what `pip config list` says for downloads.
 
-    The environment before the command's section before the global one.
+    The environment comes before the command's section, and that before the global one.
     """
     settings: dict[str, str] = {}
     lines = [line.partition("=") for line in _pip("config", "list").splitlines()]
@@ -140,7 +140,7 @@ def _open(url: str, settings: dict[str, str]) -> IO[bytes]:
 
 
 def _public(url: str) -> str:
-    """The address without the user name and password it may carry."""
+    """Return the address without the user name and password that it may contain."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -155,5 +155,5 @@ def _filename(url: str) -> str:
 
 
 def _normal(name: str) -> str:
-    """Project names compare without case, and with any run of `-`, `_`, `.` as one dash."""
+    """Normalise a project name: lower case, and any run of `-`, `_`, `.` becomes one dash."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,4 +1,4 @@
-"""The tokenizer of a model's folder, or what is missing where there is none."""
+"""The tokenizer of a model's folder, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from ..errors import EigenlensError, first_line
 from ..extras import needs
 
 FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
-"""What holds a vocabulary; one of them is enough."""
+"""Files that can hold a vocabulary; one of them is enough."""
 FEW = 1000
-EMPTY = "the tokenizer that it gives knows no words"
+EMPTY = "the tokenizer in it has no vocabulary"
 
 
 def tokenizer_of(folder: str | Path) -> tuple[Any, str]:
-    """The tokenizer and no words, or None and why there is none: token ids do without it.
+    """Return the tokenizer and "", or None and why there is none; token ids need none.
 
-    The library makes a tokenizer out of a config alone, which knows its special tokens and takes
-    every text for nothing, or for unknown words. That is no tokenizer.
+    From a config alone the library makes a tokenizer that knows only its special tokens and turns
+    every text into nothing or unknown words. That does not count as a tokenizer.
     """
     import transformers
 
@@ -41,7 +41,7 @@ def _why(folder: str | Path, message: str) -> str:
         return message
     found = [name for name in FILES if (folder / name).is_file()]
     if not found:
-        return f"{folder} holds none of {', '.join(FILES)}"
+        return f"{folder} has none of the files {', '.join(FILES)}"
     if found[0].endswith(".model"):
         try:
             needs("sentencepiece", "google.protobuf", what=f"reading {folder / found[0]}")

@@ -1,4 +1,4 @@
-"""Modules around a model."""
+"""Modules that wrap a model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import nn
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """The module that `torch.compile` was given; any other module is its own."""
+    """Return the module that was given to `torch.compile`, or the module itself."""
     while isinstance(inner := getattr(module, "_orig_mod", None), nn.Module):
         module = inner
     return module

@@ -1,1 +1,1 @@
-"""A model over shards of inputs, into mergeable states."""
+"""Run a model over shards of inputs and collect mergeable states."""

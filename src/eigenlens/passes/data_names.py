@@ -1,4 +1,4 @@
-"""Data in whichever form it is given, as names that `prepare` understands."""
+"""Data in any form that a user gives, as names that `prepare` understands."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Data = str | Path | Sequence[str | Path] | np.ndarray | Tensor
 
 
 def data_names(data: Data | None, model: Model, scratch: Path) -> tuple[str, ...]:
-    """The data as names that `prepare` understands; arrays in memory become a file."""
+    """Return the data as names that `prepare` understands; arrays in memory become a file."""
     if data is None:
         defaults = {"vision": "photos", "audio": None, "module": None}
         name = defaults.get(model.kind, DEFAULT_DATASET)
         if name is None:
-            raise EigenlensError(f"there is no default data for {model.name}; give some")
+            raise EigenlensError(f"{model.name} has no default data; give some as `data`")
         return (name,)
     if isinstance(data, Tensor):
         data = data.detach().cpu().numpy()

@@ -1,4 +1,4 @@
-"""What every result says of its model, its data, and of what it was made with."""
+"""What every result says about its model, its data and how it was made."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .versions import versions
 
 @dataclass(frozen=True)
 class Facts:
-    """What a result is of, and how and when it was made.
+    """What a result is about, and how and when it was made.
 
-    A new result has them by `now` and writes them by `record`; a stored one reads them back.
+    A new result gets them from `now` and writes them with `record`; a stored one reads them back.
 
     >>> study.facts.model.name, study.facts.data.name, study.facts.inputs, study.facts.seconds
     """
@@ -42,7 +42,7 @@ class Facts:
         notes: Sequence[str] = (),
         seconds: float | None = None,
     ) -> Facts:
-        """Of a result that is made now, by the versions that are here; the time is in UTC."""
+        """Facts of a result that is made now, with the versions installed here; the time is UTC."""
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         return cls(model, data, length, inputs, tuple(notes), versions(), seconds, created)
 
@@ -50,7 +50,7 @@ class Facts:
     def from_record(
         cls, record: Mapping[str, Any], *, model: Any = None, data: Any = None, text: bool = False
     ) -> Facts:
-        """From JSON; `model` and `data` are those of a record that keeps them elsewhere.
+        """Read facts from JSON; `model` and `data` are for records that keep these elsewhere.
 
         With `text`, the data of the record is the one input itself.
         """
@@ -68,10 +68,10 @@ class Facts:
     def record(
         self, *keys: str, model: Sequence[str] | None = None, by_name: bool = False
     ) -> dict[str, Any]:
-        """As JSON keeps it: these keys, in this order.
+        """The facts as JSON stores them: these keys, in this order.
 
-        The kinds of results keep different ones. `model` are the facts of the model that are kept;
-        default: all that are known. With `by_name`, model and data are their names alone.
+        Each kind of result stores its own keys. `model` are the facts about the model to store; by
+        default all that are known. With `by_name`, only the names of model and data are stored.
         """
         found = {
             "eigenlens": self.versions["eigenlens"],
@@ -88,7 +88,7 @@ class Facts:
 
     @property
     def name(self) -> str:
-        """Model and data: `minilm on python-docs`."""
+        """Model and data in words: `minilm on python-docs`."""
         return f"{self.model.name} on {self.data.few_names}"
 
 
@@ -97,25 +97,25 @@ class ModelResult(Result, Protocol):
 
     @property
     def facts(self) -> Facts:
-        """What it is of, and how and when it was made."""
+        """What the result is about, and how and when it was made."""
 
 
 class ModelResultViews(ResultViews):
-    """What a result of one model has without saying so; `stored` is what its JSON says of it."""
+    """What every result of one model has; `stored` is what its JSON file says."""
 
     stored: dict[str, Any]
 
     @property
     def facts(self) -> Facts:
-        """What it is of, and how and when it was made."""
+        """What the result is about, and how and when it was made."""
         return Facts.from_record(self.stored)
 
     @property
     def name(self) -> str:
-        """Model and data: `minilm on python-docs`."""
+        """Model and data in words: `minilm on python-docs`."""
         return self.facts.name
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader has to know: what was left out, what is special about its inputs."""
+        """What a reader must know: what was left out, and what is special about the inputs."""
         return self.facts.notes

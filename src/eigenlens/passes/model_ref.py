@@ -1,4 +1,4 @@
-"""A model as other processes can find it."""
+"""A reference to a model with which other processes can load it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..errors import EigenlensError
 from ..models.load import Model, fingerprint_of, load
 
 _HERE: dict[tuple[str, str | None, bool], Model] = {}
-"""The model that this process loaded from its place; one, since it may fill the memory."""
+"""The model that this process loaded from a reference; only one, since it may fill the memory."""
 
 
 @dataclass
 class ModelRef:
-    """A loaded model, which travels as its place.
+    """A loaded model that is sent to other processes as the place it was loaded from.
 
-    Where it arrives it is loaded once, and must have the same weights.
+    Each process loads it once, and checks that the weights are the same.
     """
 
     name: str
@@ -33,7 +33,7 @@ class ModelRef:
 
     @classmethod
     def of(cls, model: Model, device: str | None = "auto", double: bool = False) -> ModelRef:
-        """Of a model that is loaded here, already in double if it is to be `double`."""
+        """Refer to a model that is loaded here, already in double precision if `double`."""
         found: str | Path | None = model.facts.load_from
         if isinstance(found, Path):
             found = str(found.resolve())
@@ -42,7 +42,7 @@ class ModelRef:
         return cls(model.name, found, model.facts.fingerprint, device, double, model)
 
     def in_double(self) -> ModelRef:
-        """The same of a copy of the model in double precision."""
+        """Refer to a copy of the model in double precision."""
         copied = replace(self.model, module=in_double(self.model.module))
         return replace(self, double=True, _model=copied)
 
@@ -54,7 +54,7 @@ class ModelRef:
     def check_reachable(self) -> None:
         """Refuse a model that other processes cannot load.
 
-        A module that was never saved, or one whose weights were changed since it was loaded.
+        Such as a module that was never saved, or whose weights changed after it was loaded.
         """
         changed = (
             self._model is not None
@@ -62,10 +62,10 @@ class ModelRef:
             and fingerprint_of(self._model.module) != self.fingerprint
         )
         if self.place is None or changed:
-            what = "was never saved" if self.place is None else "was changed since it was loaded"
+            what = "was never saved" if self.place is None else "was changed after it was loaded"
             raise EigenlensError(
-                f"{self.name} {what}, and a cluster loads a model from its place: save it to a"
-                " folder that the workers see, or use the local engine"
+                f"{self.name} {what}, but a cluster loads models from disk: save it to a folder"
+                " that all workers can read, or use the local engine"
             )
         self._checked = True
 
@@ -80,7 +80,8 @@ class ModelRef:
                 loaded = load(self.place, device=self.device)
                 if loaded.facts.fingerprint != self.fingerprint:
                     raise EigenlensError(
-                        f"{self.place} has other weights here than where the run was begun"
+                        f"{self.place} has other weights on this worker than where the run began;"
+                        " copy the same model to both"
                     )
                 known = _HERE[key] = (
                     replace(loaded, module=in_double(loaded.module)) if self.double else loaded
@@ -90,6 +91,6 @@ class ModelRef:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Model]:
-        """Around passes of the model."""
+        """A context around passes of the model."""
         with stays_double() if self.double else contextlib.nullcontext():
             yield self.model

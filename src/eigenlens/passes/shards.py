@@ -1,4 +1,4 @@
-"""Inputs in shards."""
+"""Cut inputs into shards."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from ..run.shards import Shard, cut_at_documents
 
 @dataclass(frozen=True)
 class ShardBatches:
-    """The inputs of a shard: its batches, and the place of its first input among all inputs."""
+    """The inputs of a shard: its batches, and the position of its first input among all inputs."""
 
     first: int
     batches: tuple[Mapping[str, Tensor], ...]
 
 
 def to_device(batch: Mapping[str, Any], device: torch.device | str) -> dict[str, Any]:
-    """A batch on a device; what is no tensor stays as it is."""
+    """Move a batch to a device; entries that are not tensors stay as they are."""
     return {name: x.to(device) if isinstance(x, Tensor) else x for name, x in batch.items()}
 
 
 def all_of(inputs: Inputs) -> np.ndarray:
-    """Every input (N,), fit before held out."""
+    """Return the indices of all inputs (N,): first those to fit on, then those held out."""
     return np.concatenate([np.flatnonzero(inputs.buckets == group) for group in inputs.groups])
 
 
 def make_shards(
     inputs: Inputs, chosen: np.ndarray, size: int, batch: int, first: int = 0
 ) -> list[Shard]:
-    """Shards of about `size` of the inputs `chosen` (N,), cut between documents.
+    """Cut the inputs `chosen` (N,) into shards of about `size` inputs, between documents.
 
-    Each runs in batches of `batch`.
+    Each shard runs in batches of `batch`.
 
-    A shard is numbered by the place of its first input; `first` is that of the first of all.
+    A shard is numbered by the position of its first input; the first shard has the number `first`.
     """
     return _shards(inputs, chosen, cut_at_documents(inputs.documents[chosen], size), batch, first)
 
 
 def singles(inputs: Inputs, chosen: np.ndarray) -> list[Shard]:
-    """A shard for every one of the inputs `chosen` (N,)."""
+    """Make one shard for each of the inputs `chosen` (N,)."""
     return _shards(inputs, chosen, [(i, i + 1) for i in range(len(chosen))], 1)
 
 

@@ -1,4 +1,4 @@
-"""Tokens on which attention that has no use may rest."""
+"""Tokens that collect unused attention."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from ..models.load import Model
 
 
 def sinks_of(model: Model, data: Sequence[str]) -> tuple[int, int]:
-    """What the tokenizer puts around a text, and the first token in any case.
+    """Return how many sink tokens an input has at its start and at its end.
 
-    Attention that has no use rests on them.
+    They are the tokens that the tokenizer adds around a text, and always the first token. Such
+    tokens collect attention that heads do not use.
     """
     ids = any(is_array(name) for name in data)
     if model.tokenizer is None or ids or model.kind in {"vision", "audio", "module"}:

@@ -1,4 +1,4 @@
-"""A model for a run: loaded, borrowed from its owner, and reachable for whoever computes."""
+"""A model for the time of a run: loaded, borrowed from its owner, and readable by workers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .model_ref import ModelRef
 
 @dataclass(frozen=True)
 class UsedModel:
-    """A model as `use_model` gives it, with the data that it is asked to read."""
+    """A model as `use_model` gives it, with the data it shall read."""
 
     ref: ModelRef
     data: Data | None
     scratch: Path
-    """A folder that is gone when the run ends."""
+    """A folder that is deleted when the run ends."""
 
     @property
     def model(self) -> Model:
@@ -36,7 +36,7 @@ class UsedModel:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The data as names that `prepare` understands; the model's default where none is given."""
+        """Return the data as names that `prepare` understands; by default the model's own data."""
         with disk_errors(self.scratch):
             return data_names(self.data, self.model, self.scratch)
 
@@ -51,10 +51,10 @@ def use_model(
     engine: Engine | None = None,
     float64: bool = False,
 ) -> Iterator[UsedModel]:
-    """The model that a run works with while the block runs; then it is as it was before.
+    """Give a run its model while the block runs, and put the model back as it was.
 
-    Refused are a model and data whose libraries are not here, and, where other processes compute,
-    a model that they cannot load. With `float64` the run has a copy in double precision.
+    Refused are a model or data whose libraries are not installed, and, on a cluster, a model that
+    the workers cannot load. With `float64` the run gets a copy in double precision.
     """
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
         check_asked(model, data)

@@ -1,4 +1,4 @@
-"""What a result was made with."""
+"""The versions of the libraries that a result was made with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._version import __version__
 
 
 def versions() -> dict[str, str]:
-    """What a result was made with."""
+    """Return the versions of the libraries that a result is made with."""
     return {
         "eigenlens": __version__,
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""Tensors as arrays: these travel between processes without being copied into a pickle."""
+"""Tensors as arrays, which travel between processes without being copied into a pickle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def as_arrays(state: Any) -> Any:
-    """The tensors of a dictionary as arrays; anything else as it is."""
+    """Return a dictionary with its tensors as arrays; other values stay as they are."""
     if not isinstance(state, dict):
         return state
     return {
@@ -20,7 +20,7 @@ def as_arrays(state: Any) -> Any:
 
 
 def as_tensors(state: Any, own: bool = False) -> Any:
-    """The arrays of a dictionary as tensors, in memory of their `own` if they are to be changed."""
+    """Return a dictionary with its arrays as tensors; with `own`, copies that may be changed."""
     if not isinstance(state, dict):
         return state
     with warnings.catch_warnings():

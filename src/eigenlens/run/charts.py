@@ -1,4 +1,4 @@
-"""Charts on disk."""
+"""Save charts to files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def save_charts(
 ) -> list[Path]:
     """Save altair charts under their names as PNG and SVG; returns the files.
 
-    Those of ten thousand cells are saved as PNG alone.
+    Charts with ten thousand cells or more are saved as PNG only.
     """
     need_drawing()
     written = []

@@ -1,4 +1,4 @@
-"""Where a run stands, on disk."""
+"""Checkpoints: the progress of a run, on disk."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TURNS = 2
 
 @dataclass
 class Checkpoints:
-    """Two checkpoints take turns, so that the one before is complete until the next one is.
+    """Two checkpoints that are written in turn, so that one of them is always complete.
 
-    Each is a file of tensors and a JSON file, written last, that has the digest of the tensors, of
-    the files that the checkpoint builds on, and of itself. One that was cut short or changed is
-    noticed, and the one before is used. A checkpoint is written at most every `seconds`, and
+    Each is a file of tensors and a JSON file. The JSON file is written last and holds digests of
+    the tensors, of the files that the checkpoint builds on, and of itself. If a checkpoint was cut
+    short or changed, the older one is used. A checkpoint is written at most every `seconds`, and
     writing takes at most a twentieth of the time.
     """
 
@@ -38,15 +38,15 @@ class Checkpoints:
 
     @property
     def any(self) -> bool:
-        """Whether one has been written."""
+        """Whether a checkpoint has been written."""
         return self._number > 0
 
     def save(
         self, standing: Mapping[str, Any], state: State, builds_on: Sequence[str] = ()
     ) -> None:
-        """Write where the run stands, as JSON, and its state.
+        """Write the progress of the run, as JSON, and its state.
 
-        `builds_on` are files of the folder that it needs too.
+        `builds_on` are further files of the folder that the checkpoint needs.
         """
         begin = time.monotonic()
         turn = self._number % TURNS
@@ -69,9 +69,9 @@ class Checkpoints:
         self._cost = self._last - begin
 
     def load(self) -> tuple[dict[str, Any], State] | None:
-        """Where the run stood, and its state.
+        """Return the progress of the run and its state.
 
-        None where nothing has been saved, or nothing that is complete.
+        None if no complete checkpoint was saved.
         """
         found, damaged = [], []
         for turn in range(TURNS):
@@ -85,7 +85,9 @@ class Checkpoints:
             try:
                 for name, digest in content["files"].items():
                     if not (self.folder / name).is_file() or sha256(self.folder / name) != digest:
-                        raise EigenlensError(f"{self.folder / name} is not as it was written")
+                        raise EigenlensError(
+                            f"{self.folder / name} has changed since it was written"
+                        )
                 state = read_tensors(self.folder / f"checkpoint-{turn}.safetensors")
             except EigenlensError as error:
                 damaged.append(str(error))
@@ -96,9 +98,9 @@ class Checkpoints:
                 for name, digest in content["files"].items()
                 if not name.startswith("checkpoint-")
             }
-            self._tell(damaged, "going on from the one before")
+            self._tell(damaged, "going on from the older checkpoint")
             return content["standing"], state
-        self._tell(damaged, "beginning anew")
+        self._tell(damaged, "starting again from the beginning")
         return None
 
     @staticmethod
@@ -106,7 +108,7 @@ class Checkpoints:
         content = read_json(mark)
         digest = content.pop("digest", None) if isinstance(content, dict) else None
         if digest is None or digest != seal(content):
-            raise EigenlensError(f"{mark} is not as it was written")
+            raise EigenlensError(f"{mark} has changed since it was written")
         return content
 
     @staticmethod

@@ -1,4 +1,7 @@
-"""The Dask engine: shards and merges as tasks of a cluster, started here or joined."""
+"""The Dask engine: shards and merges run as tasks of a cluster.
+
+The cluster is started here, or an existing one is joined.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,19 @@ from .shards import Job, PartialFold, Shard, Tick
 
 S = TypeVar("S")
 UNGUARDED = (
-    "a script that starts workers is read again by each of them: put what it does below if __name__"
-    ' == "__main__":'
+    "each worker reads the script that starts it again: put the work of the script below"
+    ' if __name__ == "__main__":'
 )
 
 
 class Dask:
     """Workers of a Dask cluster, of this machine or of a running scheduler.
 
-    Each worker loads the model once and computes one shard at a time. Shard groups are folded by
-    the workers too; this process gets complete groups only, a bounded number of shards is under
-    way, and lost work is done again. A joined cluster with TLS is described by Dask's own settings
-    (`distributed.comm.tls`). Used alone for one call, or as a context for all calls inside it,
-    which then share the cluster and its loaded models.
+    Each worker loads the model once and computes one shard at a time. The workers also fold shards
+    into groups, so that this process receives only complete groups. A bounded number of shards is
+    in memory at a time, and lost work is done again. To join a cluster with TLS, use Dask's own
+    settings (`distributed.comm.tls`). Give the engine to one call, or use it as a context for all
+    calls inside it, which then share the cluster and its loaded models.
 
     Parameters
     ----------
@@ -42,7 +45,7 @@ class Dask:
     threads : int, default 1
         CPU threads per worker.
     on_failure : {"stop", "partial"}, default "stop"
-        What a shard that always fails means: the end of the run, or a partial result that says so.
+        What to do when a shard fails every time: stop the run, or return a partial result.
 
     Examples
     --------
@@ -61,8 +64,8 @@ class Dask:
     ) -> None:
         if (workers is None) == (scheduler is None):
             raise EigenlensError(
-                "a Dask engine needs a number of workers to start here, or the address of a"
-                " scheduler to join"
+                "a Dask engine needs either `workers`, the number of workers to start here, or"
+                " `scheduler`, the address of a scheduler to join"
             )
         needs("dask", "distributed", what="the engine dask")
         if workers is not None and workers < 1:
@@ -90,7 +93,7 @@ class Dask:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """The cluster is up while the outermost of these lasts."""
+        """Keep the cluster running until the outermost of nested contexts ends."""
         if self._client is not None:
             yield
             return
@@ -150,7 +153,8 @@ class Dask:
                 client.wait_for_workers(1, timeout=PATIENCE)
             except (TimeoutError, OSError) as error:
                 raise EigenlensError(
-                    f"no worker has joined {self._label} in {PATIENCE} seconds; start some"
+                    f"no worker has joined {self._label} within {PATIENCE} seconds; start some"
+                    " workers"
                 ) from error
             yield client
 
@@ -169,11 +173,11 @@ class Dask:
         resume_from: PartialFold[S] | None = None,
         progress: Tick | None = None,
     ) -> Iterator[PartialFold[S]]:
-        """The shard groups in order, each as far as it is folded; as `Engine.fold`."""
+        """Yield the shard groups in order, each as far as it is folded; see `Engine.fold`."""
         if self._client is None:
             raise EigenlensError(
-                "the Dask engine is not running; use it with `with`, or give it to the call as its"
-                " engine"
+                "the Dask engine is not running; use it in a `with` block, or give it to the call"
+                " as `engine`"
             )
         with Fold(
             self._label,
@@ -192,14 +196,14 @@ class Dask:
 
 
 def _started(workers: int | None, scratch: str) -> Any:
-    """Workers of this machine, with one thread for tasks each."""
+    """Workers on this machine, each with one thread for tasks."""
     from distributed import LocalCluster
 
     class Workers(LocalCluster):
         def _update_worker_status(self, op: str, msg: Any) -> None:
-            """Word of a lost worker may come late.
+            """Ignore late news of a lost worker.
 
-            After the list of workers was read anew without it, nothing is left to do.
+            If the list of workers was read again without it, there is nothing left to do.
             """
             if op != "remove" or msg in self.scheduler_info["workers"]:
                 super()._update_worker_status(op, msg)
@@ -214,7 +218,7 @@ def _started(workers: int | None, scratch: str) -> Any:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Processes started now do not hear an interruption from the keyboard: this one ends them."""
+    """Keep Ctrl-C from processes that are started inside: this process ends them itself."""
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGINT) is None
@@ -235,7 +239,7 @@ def _close(client: Any) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence Dask's own messages about lost connections: one sentence of ours replaces them."""
+    """Silence Dask's own messages about lost connections; eigenlens says it in one sentence."""
     import logging
 
     names = (

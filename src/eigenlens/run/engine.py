@@ -1,7 +1,7 @@
-"""Engines: who works on the shards.
+"""Engines: what runs the work on the shards.
 
 An engine runs a job on every shard and folds the states of a shard group into one, shard after
-shard. `Local` is this process; `Dask`, in `cluster.py`, sends the same work to others.
+shard. `Local` is this process; `Dask`, in `cluster.py`, sends the same work to workers.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from .shards import Failure, Job, PartialFold, Shard, Tick, stop_error
 
 S = TypeVar("S")
 OnFailure = Literal["stop", "partial"]
-"""What a shard that always fails means: the end of the run, or a result with a part missing."""
+"""What to do when a shard fails every time: stop the run, or give a partial result."""
 
 
 class Engine(Protocol):
     """Folds the shards of every shard group into one state.
 
-    The numbers depend on the shards and on `threads`, and on nothing else.
+    The numbers depend only on the shards and on `threads`.
     """
 
     remote: bool
-    """Whether other processes do the work, which then load the model themselves."""
+    """Whether other processes do the work; they load the model themselves."""
     here: int
-    """Processes that it starts on this machine."""
+    """How many processes it starts on this machine."""
     on_failure: OnFailure
 
     @property
     def threads(self) -> int:
-        """Of each process that computes."""
+        """CPU threads of each process that computes."""
 
     def fold(
         self,
@@ -44,27 +44,27 @@ class Engine(Protocol):
         resume_from: PartialFold[S] | None = None,
         progress: Tick | None = None,
     ) -> Iterator[PartialFold[S]]:
-        """The shard groups in order, each as far as it is folded.
+        """Yield the shard groups in order, each as far as it is folded.
 
-        The last that comes of a group is `complete`.
+        The last state of each group is `complete`.
 
-        `resume_from` is where an earlier run stopped: inside a group, or behind it. `progress` gets
-        the number of inputs that are done.
+        `resume_from` is where an earlier run stopped, inside a group or after it. `progress` is
+        called with the number of inputs that are done.
         """
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Around everything the engine does."""
+        """A context around everything the engine does."""
         yield
 
 
 class Local:
-    """This process, one shard after the other.
+    """Compute in this process, one shard after the other.
 
     Parameters
     ----------
     on_failure : {"stop", "partial"}, default "stop"
-        What a shard that always fails means: the end of the run, or a partial result that says so.
+        What to do when a shard fails every time: stop the run, or return a partial result.
     """
 
     remote, here = False, 0
@@ -84,7 +84,7 @@ class Local:
         resume_from: PartialFold[S] | None = None,
         progress: Tick | None = None,
     ) -> Iterator[PartialFold[S]]:
-        """The shard groups in order, each as far as it is folded; as `Engine.fold`."""
+        """Yield the shard groups in order, each as far as it is folded; see `Engine.fold`."""
         done = inputs_done(shard_groups, resume_from)
         for number, shards, at in remaining(shard_groups, resume_from):
             for i, shard in enumerate(shards[at.shards :], at.shards + 1):
@@ -108,14 +108,14 @@ class Local:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Nothing to start or stop."""
+        """Do nothing: there is nothing to start or stop."""
         yield
 
 
 def inputs_done(
     shard_groups: Sequence[Sequence[Shard]], resume_from: PartialFold[Any] | None
 ) -> int:
-    """The number of inputs that an earlier run has done."""
+    """Return the number of inputs that an earlier run has done."""
     if resume_from is None:
         return 0
     before, inside = shard_groups[: resume_from.group], shard_groups[resume_from.group]
@@ -126,7 +126,7 @@ def inputs_done(
 def remaining(
     shard_groups: Sequence[Sequence[Shard]], resume_from: PartialFold[S] | None
 ) -> Iterator[tuple[int, Sequence[Shard], PartialFold[S]]]:
-    """The shard groups that are not complete: numbers, shards, and how far each is folded."""
+    """Yield the incomplete shard groups: number, shards, and how far each is folded."""
     first = 0
     if resume_from is not None:
         first = resume_from.group + resume_from.complete
@@ -139,14 +139,12 @@ def remaining(
 
 def check_on_failure(on_failure: str) -> OnFailure:
     if on_failure not in ("stop", "partial"):
-        raise EigenlensError(
-            f"where a shard fails a run can stop or end partial, not {on_failure!r}"
-        )
+        raise EigenlensError(f"on_failure must be 'stop' or 'partial', not {on_failure!r}")
     return on_failure  # type: ignore[return-value]
 
 
 class _Watched:
-    """`progress` of a shard that begins after `before` inputs.
+    """Call `progress` for a shard that begins after `before` inputs.
 
     `raised` is what `progress` itself raised.
     """
@@ -168,16 +166,16 @@ current_engine: ContextVar[Engine | None] = ContextVar("engine", default=None)
 
 
 def choose_engine(engine: Engine | None = None) -> Engine:
-    """The engine that is given, else the current one, else this process."""
+    """Return the given engine, else the current one, else this process."""
     return engine or current_engine.get() or Local()
 
 
 @contextlib.contextmanager
 def use_engine(engine: Engine | None = None) -> Iterator[Engine]:
-    """The engine to work with, as `choose_engine` says, running.
+    """Run the engine that `choose_engine` returns while the block runs.
 
-    While it works this process computes with as many threads as the engine's own, so that all
-    numbers are of one kind.
+    Meanwhile this process uses as many threads as the engine, so that all numbers are computed the
+    same way.
     """
     chosen = choose_engine(engine)
     mine = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Files that are complete or absent: written beside, synced, then renamed."""
+"""Write files that are complete or absent: to a temporary file, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ when the process is done, and one that a killed process left behind locks nothin
 
 
 def made_folder(folder: str | Path) -> Path:
-    """The folder, made if it is not there."""
+    """Make a folder if it is not there, and return it."""
     folder = Path(folder)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, in the order in which they were written."""
+    """Return the tensors of a file, in the order in which they were written."""
     try:
         tensors = load_file(path)
         with safe_open(path, "pt") as file:
@@ -122,7 +122,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def seal(record: Mapping[str, Any]) -> str:
-    """A digest of a record, as JSON gives it back."""
+    """Return a digest of a record in the form that JSON gives back."""
     plain = json.loads(json.dumps(record))
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
@@ -134,7 +134,7 @@ def sha256(path: Path) -> str:
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """A full disk or a folder that cannot be written to, in one sentence."""
+    """Turn a full disk or a folder that cannot be written into an error of one sentence."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -161,9 +161,9 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; a second one is refused.
+    """Lock a folder for this process; a second process is refused.
 
-    The lock ends with the process, however it ends.
+    The lock ends with the process, however that ends.
     """
     from filelock import FileLock, Timeout
 
@@ -172,7 +172,9 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout as error:
-        raise EigenlensError(f"another process is at work in {folder}") from error
+        raise EigenlensError(
+            f"another process is working in {folder}; wait for it to end, or name another folder"
+        ) from error
     except OSError:
         pass  # a network disk without locks, or a folder that the first write will say is read-only
     try:

@@ -1,9 +1,9 @@
-"""A fold of shards into shard groups, as tasks of a Dask cluster.
+"""Fold shards into shard groups, as tasks of a Dask cluster.
 
-What happens, in order: `Fold` sends the job once. `submit` sends a shard group: a task per shard,
-and one merge after the other behind them. `next` waits until the oldest group is complete and
-fetches its state. Where something fails, `_handle_failure` finds out whether a shard is at fault,
-a lost worker, or the work itself.
+What happens, in order: `Fold` sends the job once. `submit` sends a shard group: one task per shard,
+followed by one merge after the other. `next` waits until the oldest group is complete and fetches
+its state. If something fails, `_handle_failure` finds out whether a shard is at fault, a lost
+worker, or the work itself.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from .shards import SHARDS_PER_GROUP, Failure, Job, PartialFold, Shard, Tick, st
 from .tasks import Unfit, hold_content, merge, pack_work, run_shard, unpack_work
 
 RETRIES = 1
-"""How often a shard whose code fails is tried again.
+"""How often a shard is tried again if its code fails.
 
-One whose worker dies, as often as Dask's `allowed-failures`.
+If its worker dies, Dask's `allowed-failures` decides.
 """
 _LETTERS = "ghijklmnopqrstuv"
-"""For digits, which would end the words of a key."""
+"""Replacements for digits, because Dask ends the words of a key at a digit."""
 PATIENCE = 60
-"""Seconds without a worker, or without an answer of a scheduler, before a message is shown."""
+"""Seconds to wait for a worker or the scheduler before a message is shown."""
 
 
 @dataclass
 class ShardGroup:
-    """A shard group under way."""
+    """A shard group that was sent and is not complete."""
 
     number: int
     size: int  # all shards of it
@@ -88,13 +88,13 @@ class Fold:
         del self.sent_job
 
     def full(self, more: int) -> bool:
-        """Whether so many more shards would be too many: each waits in a worker's memory."""
+        """Whether so many more shards would be too many: each takes memory of a worker."""
         under_way = sum(len(group.futures) for group in self.shard_groups)
         most = 2 * max(1, self._workers()) + SHARDS_PER_GROUP
         return bool(self.shard_groups) and under_way + more > most
 
     def submit(self, number: int, shards: Sequence[Shard], at: PartialFold[Any]) -> None:
-        """Send a shard group, from where an earlier run left it."""
+        """Send a shard group, starting where an earlier run stopped."""
         start = (
             None
             if at.state is None
@@ -116,7 +116,7 @@ class Fold:
         self.shard_groups.append(group)
 
     def next(self) -> PartialFold[Any]:
-        """The oldest shard group under way, when it is complete."""
+        """Return the oldest shard group that was sent, when it is complete."""
         group = self.shard_groups[0]
         while group.folded is not None:
             self._wait_for([group.folded])
@@ -135,7 +135,7 @@ class Fold:
         return PartialFold(group.number, group.size, True, state, group.failed)
 
     def _handle_failure(self, group: ShardGroup) -> None:
-        """Send lost tasks again, give up shards at fault, or raise if the fold is impossible."""
+        """Send lost tasks again, give up failing shards, or raise if the fold is impossible."""
         errors = {
             i: future.exception()
             for i, future in enumerate(group.futures)
@@ -163,12 +163,12 @@ class Fold:
     def _without_innocent(
         self, group: ShardGroup, errors: Mapping[int, BaseException]
     ) -> dict[int, BaseException]:
-        """The errors but for those of shards that only waited on a worker that died.
+        """Return the errors without those of shards that only waited on a worker that died.
 
-        Dask suspects every one of them.
+        Dask suspects all shards of such a worker.
 
-        When all else is done each suspect runs by itself. One that passes may be lost again with
-        the worker of the next; if Dask then gives it up, it is looked at once more.
+        When everything else is done, each suspect runs by itself. A shard that passes may be lost
+        again with the worker of the next; if Dask then gives it up, it is tried once more.
         """
         suspects = [i for i, error in errors.items() if _is_death(error)]
         if not suspects:
@@ -203,7 +203,7 @@ class Fold:
         group.futures = [group.futures[i] for i in kept]
 
     def _shard(self, shard: Shard, content: Any) -> Any:
-        """The task that runs a shard."""
+        """Return the task that runs a shard."""
         from .._version import __version__
 
         task = (self.sent_job, shard.number, content, self.name, __version__)
@@ -217,7 +217,7 @@ class Fold:
         )
 
     def _send_merges(self, group: ShardGroup) -> None:
-        """One merge after the other, in the order of the shards."""
+        """Merge one state after the other, in the order of the shards."""
         parts = [*([] if group.start is None else [group.start]), *group.futures]
         folded = parts[0] if parts else None
         for part in parts[1:]:
@@ -227,11 +227,11 @@ class Fold:
         group.folded = folded
 
     def _submit(self, function: Any, *args: Any, what: str, number: int = 0, **options: Any) -> Any:
-        """A task whose key says what it is.
+        """Return a task whose key says what it is.
 
-        Dask learns from the words at the start of a key how long such tasks take, and moves those
-        that pay to idle workers: what shards take is learned of this fold's shards alone, not of
-        merges nor of shards of other models.
+        From the words at the start of a key Dask learns how long such tasks take, and moves tasks
+        to idle workers if that pays. These words keep the shards of this fold apart from merges and
+        from shards of other models.
         """
         key = f"eigenlens-{what}-{self.mark}-{number}-{uuid.uuid4().hex[:8]}"
         with self._sending():
@@ -239,7 +239,7 @@ class Fold:
 
     @contextlib.contextmanager
     def _sending(self) -> Iterator[None]:
-        """Why something cannot be sent, in words."""
+        """Say why something cannot be sent."""
         try:
             yield
         except EigenlensError:
@@ -252,9 +252,9 @@ class Fold:
             ) from error
 
     def _wait_for(self, futures: Sequence[Any]) -> None:
-        """Wait until each is finished or has failed.
+        """Wait until each task has finished or failed.
 
-        What a dead worker had is computed again; a scheduler does not return.
+        Work that was lost with a worker is computed again; a lost scheduler does not return.
         """
         from distributed import wait
 
@@ -272,14 +272,14 @@ class Fold:
             self._watch_workers()
 
     def _watch_workers(self) -> None:
-        """Say, once each time, that no worker is left to wait for."""
+        """Say, once each time, that there is no worker left."""
         if self._workers():
             self.say_no_worker_at = None
         elif self.say_no_worker_at is None:
             self.say_no_worker_at = time.monotonic() + PATIENCE
         elif time.monotonic() > self.say_no_worker_at:
             print_line(
-                f"{self.cluster} has no worker left; waiting for one (an interrupted run goes on"
+                f"{self.cluster} has no worker left; waiting for one (after an interruption, go on"
                 f" with {option('resume')})"
             )
             self.say_no_worker_at = math.inf
@@ -292,17 +292,17 @@ class Fold:
 
     def _lost(self) -> EigenlensError:
         return EigenlensError(
-            f"{self.cluster} is lost; what was merged is kept where the work has a folder: the same"
-            f" call with {option('resume')} goes on from there"
+            f"the connection to {self.cluster} is lost; if the work has a folder, what was merged"
+            f" is kept there: repeat the call with {option('resume')} to go on"
         )
 
     def _hear(self, event: tuple[Any, dict[str, int]]) -> None:
-        """From a worker: so many inputs of a shard are done."""
+        """Receive from a worker how many inputs of a shard are done."""
         _, message = event
         self.inside[message["shard"]] = message["done"]
 
     def _show(self) -> None:
-        """Tell `progress` the inputs that are done, with those inside shards that run."""
+        """Call `progress` with the inputs done, including those of shards that still run."""
         if self.progress is None:
             return
         under_way = {
@@ -317,10 +317,10 @@ class Fold:
 
 
 def _describe(error: BaseException) -> BaseException | str:
-    """An error of a task in words: Dask tells the death of a worker in three lines."""
+    """Describe a task's error; Dask reports the death of a worker in three lines."""
     if _is_death(error):
         times = getattr(error, "allowed_failures", 3)
-        return f"its worker died each of the {times + 1} times that it was tried alone"
+        return f"its worker died each of the {times + 1} times that this shard was tried alone"
     return error
 
 

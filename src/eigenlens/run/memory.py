@@ -12,9 +12,9 @@ ROOT = Path("/")
 
 
 def free_bytes(device: str | torch.device = "cpu", root: Path = ROOT) -> int:
-    """Bytes that this process may still take on `device`.
+    """Return how many bytes this process may still take on `device`.
 
-    Of a GPU it is what its driver says, otherwise the least of
+    For a GPU, what its driver says; otherwise the least of
 
     - what the machine has left, without swap (`MemAvailable` on Linux),
     - what every control group above the process leaves it, in a container or a job of a cluster,
@@ -29,12 +29,12 @@ def free_bytes(device: str | torch.device = "cpu", root: Path = ROOT) -> int:
 
 
 def resident_bytes(root: Path = ROOT) -> int:
-    """Bytes of this process that are in memory now."""
+    """Return the bytes of this process that are in memory now."""
     return _status("VmRSS", root) or _own_memory().rss
 
 
 def peak_resident_bytes(root: Path = ROOT) -> int:
-    """The most bytes of this process that ever were in memory.
+    """Return the peak of this process's bytes in memory.
 
     Not `ru_maxrss`, which a process takes over from the one that started it. Linux and Windows
     keep this number. Elsewhere it is what is in memory now, so that it may be too low.
@@ -61,7 +61,7 @@ def _machine(root: Path) -> int:
 
 
 def _groups(root: Path) -> Iterator[int]:
-    """What each control group with a limit leaves.
+    """Yield what each control group with a limit leaves.
 
     Version 2 (`0::/path`), and the memory controller of version 1.
     """
@@ -92,7 +92,7 @@ def _groups(root: Path) -> Iterator[int]:
 
 
 def _cached(path: Path) -> int:
-    """File pages that count as used and are given back when memory is short."""
+    """Return bytes of file pages that count as used but are given back when memory is short."""
     counts = dict(line.split(maxsplit=1) for line in _text(path).splitlines() if " " in line)
     return int(counts.get("total_inactive_file", counts.get("inactive_file", 0)))
 
@@ -112,7 +112,7 @@ def _status(name: str, root: Path) -> int:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """Lines `Name:   123 kB` as bytes."""
+    """Read lines `Name:   123 kB` as bytes."""
     parts = (line.replace(":", " ").split() for line in _text(path).splitlines())
     return {
         part[0]: int(part[1]) * 1024
@@ -122,7 +122,7 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None where there is no file, or no limit (`max`)."""
+    """Return the number in a file; None if there is no file, or no limit (`max`)."""
     content = _text(path).strip()
     return int(content) if content.isdigit() else None
 

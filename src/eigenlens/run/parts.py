@@ -1,4 +1,4 @@
-"""A long run in parts: each is written when it is finished, and `resume` does not make it again."""
+"""A long run in parts: each is written when it is finished, and `resume` reuses it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Make = Callable[[], Any]
 class Parts:
     """The folder of a run.
 
-    `part("overlap", make)` is what `make()` returns; it is kept in the folder as JSON, and read
-    from there when it is asked for again.
+    `part("overlap", make)` returns what `make()` returns. The result is kept in the folder as JSON
+    and is read from there the next time.
 
-    `request` is what the user asked for, as JSON holds it: lists for tuples. `notes` are sentences
-    about this run that its result should show. A copy in another process is `away` from the folder:
-    it must not write there.
+    `request` is what the user asked for, as JSON stores it (tuples as lists). `notes` are sentences
+    about this run for its result to show. A copy in another process is `away` from the folder and
+    must not write there.
     """
 
     away = False
@@ -53,7 +53,7 @@ class Parts:
         overwrite: bool = False,
         what: str = "reproduction",
     ) -> Iterator[Parts]:
-        """As `begin`, with the folder locked until the end: a second process is refused."""
+        """Like `begin`, with the folder locked until the end: a second process is refused."""
         if folder.is_file():
             raise EigenlensError(f"{folder} is a file; name a folder for the {what}")
         with locked(made_folder(folder)):
@@ -68,7 +68,7 @@ class Parts:
         overwrite: bool = False,
         what: str = "reproduction",
     ) -> Parts:
-        """The parts of a new folder for this request, or of one with the same request.
+        """Return the parts of a new folder for this request, or of one with the same request.
 
         `what` names the kind of run.
         """
@@ -87,7 +87,7 @@ class Parts:
     def check(
         folder: Path, request: dict[str, Any], resume: bool, overwrite: bool, what: str
     ) -> None:
-        """Refuse a folder that cannot be used for this request; nothing is changed."""
+        """Refuse a folder that cannot be used for this request, without changing anything."""
         mark = _mark(folder, what)
         if folder.is_file():
             raise EigenlensError(f"{folder} is a file; name a folder for the {what}")
@@ -97,8 +97,8 @@ class Parts:
             raise EigenlensError(f"{folder} exists and is not a {what}; name another folder")
         if not resume and not overwrite:
             raise EigenlensError(
-                f"{folder} already holds a {what}; go on with {option('resume')} or begin anew"
-                f" with {option('overwrite')}"
+                f"{folder} already holds a {what}; continue it with {option('resume')} or start"
+                f" again with {option('overwrite')}"
             )
         if not resume:
             return
@@ -107,13 +107,13 @@ class Parts:
             writer = f"eigenlens {version}" if version else "an earlier version of eigenlens"
             raise EigenlensError(
                 f"the {what} in {folder} was begun by {writer}, and this is eigenlens"
-                f" {__version__}; begin anew with {option('overwrite')}"
+                f" {__version__}; start again with {option('overwrite')}"
             )
         if stored != asked:
             changed = [stored_option(key) for key in asked if stored.get(key) != asked[key]]
             raise EigenlensError(
-                f"the {what} in {folder} was begun with another {', '.join(changed)}; "
-                f"resume with the same, or begin anew with {option('overwrite')}"
+                f"the {what} in {folder} was begun with another {', '.join(changed)}; resume with"
+                f" the same, or start again with {option('overwrite')}"
             )
 
     def has(self, name: str) -> bool:
@@ -130,7 +130,7 @@ class Parts:
         progress: Progress = silent,
         what: str = "working through the parts",
     ) -> list[Any]:
-        """Parts that do not need each other, in the order of `makes`.
+        """Make parts that do not need each other, in the order of `makes`.
 
         A cluster makes many of them at once.
         """
@@ -147,7 +147,7 @@ class Parts:
         progress: Progress = silent,
         what: str = "working through the parts",
     ) -> None:
-        """Let the current engine, if it is a cluster, make these parts.
+        """Let the current engine make these parts, if it is a cluster.
 
         A part that it cannot make is left to `part`, which raises the error.
         """
@@ -162,9 +162,9 @@ class Parts:
                     self.write(name, made["part"])
 
     def checkpoint(self, name: str) -> Path | None:
-        """The file in which the training of a part saves its progress.
+        """Return the file in which the training of a part saves its progress.
 
-        None in another process, which may not see the folder.
+        None in another process, which may not be able to read the folder.
         """
         return None if self.away else self.folder / f"{name}.safetensors"
 
@@ -203,9 +203,9 @@ class _Making:
 def _made(
     engine: Engine, makes: Mapping[str, Make], tick: Tick
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and content of each part, in order, as the engine finishes them.
+    """Yield name and content of each part, in order, as the engine finishes them.
 
-    One that always fails ends the run.
+    A part that fails every time ends the run.
     """
     pieces = [
         _Piece(number, 1, (name,), partial(pack_work, make))

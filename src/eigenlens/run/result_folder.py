@@ -32,10 +32,10 @@ The file `study.json`, `plan.json`, … tells which one a folder holds.
 
 
 def check_output_dir(output_dir: str | Path | None, overwrite: bool, kind: str) -> Path | None:
-    """The folder for a new result of a kind, or None if none is asked for.
+    """Return the folder for a new result of a kind, or None if none is asked for.
 
-    A folder that is not empty is refused without `overwrite`, and the folder of another kind of
-    result always.
+    A folder that is not empty is refused unless `overwrite` is set; a folder of another kind of
+    result is always refused.
     """
     if output_dir is None:
         return None
@@ -64,52 +64,52 @@ def write_result(folder: str | Path, kind: str, content: dict[str, Any]) -> Path
 def read_result(
     folder: str | Path, kind: str, version: int | None, made_by: str | Sequence[str | Path]
 ) -> dict[str, Any]:
-    """The content of a result's JSON file.
+    """Return the content of a result's JSON file.
 
     A folder without that file, or with a file of another version, is refused with the reason.
 
     `version` is what the file must have under `format`; None for results whose file has no such
-    entry. `made_by` are the words of the command that makes such a result, into this folder where
-    they name no other, or the call in Python.
+    entry. `made_by` is the command that makes such a result (into this folder if it names no
+    other), or the call in Python.
     """
     path = Path(folder) / f"{kind}.json"
     if not path.is_file():
         where = () if "-o" in made_by else ("-o", Path(folder))
         how = made_by if isinstance(made_by, str) else command(*made_by, *where)
         raise EigenlensError(
-            f"{folder} is no {kind}: it holds no {path.name}; make one with: {how}"
+            f"{folder} is not a {kind}: it has no {path.name}; make one with: {how}"
         )
     content = read_json(path)
     if version is None and not isinstance(content, dict):
         raise EigenlensError(
-            f"{path} is not what eigenlens writes of {RESULTS[kind]}; make it anew"
+            f"{path} is not a file that eigenlens writes for {RESULTS[kind]}; make it again"
         )
     found = content.get("format") if isinstance(content, dict) else None
     if not isinstance(content, dict) or found != version or isinstance(found, bool):
         raise EigenlensError(
             f"the {kind} in {folder} has format {_short(found)}, written by {_writer(content)}, and"
-            f" eigenlens {__version__} reads format {version}; make it anew"
+            f" eigenlens {__version__} reads format {version}; make it again"
         )
     return content
 
 
 def _writer(content: Any) -> str:
-    """The version of eigenlens that wrote a result's JSON file, in words."""
+    """Return the version of eigenlens that wrote a result's JSON file, in words."""
     for place in (("versions",), ("facts", "versions"), ("facts",), ()):
         record = content
         for key in place:
             record = record.get(key) if isinstance(record, dict) else None
         if isinstance(record, dict) and isinstance(record.get("eigenlens"), str):
             return f"eigenlens {_short(record['eigenlens'])}"
-    return "a version that does not say which it is"
+    return "an unknown version"
 
 
 @contextmanager
 def report_damage(folder: str | Path, kind: str, file: str | None = None) -> Iterator[None]:
-    """Turn whatever fails in this block into one sentence: the result's file is damaged.
+    """Turn anything that fails in this block into one sentence: the result's file is damaged.
 
-    Only for the code that turns the content of a file into a result: there, a failure means that
-    the file is not as it was written.
+    Only for code that turns the content of a file into a result: there, a failure means that the
+    file is not as it was written.
     """
     try:
         yield
@@ -125,12 +125,12 @@ def report_damage(folder: str | Path, kind: str, file: str | None = None) -> Ite
     ) as error:
         where = file or f"{kind}.json"
         raise EigenlensError(
-            f"the {kind} in {folder} is damaged: {_message(error)} in {where}; make it anew"
+            f"the {kind} in {folder} is damaged: {_message(error)} in {where}; make it again"
         ) from error
 
 
 def _message(error: Exception) -> str:
-    """An exception in one line: its type, the start of its message, and its notes."""
+    """Return an exception in one line: its type, the start of its message, and its notes."""
     return " ".join([f"{type(error).__name__}({_short(error)})", *getattr(error, "__notes__", [])])
 
 

@@ -30,7 +30,7 @@ class Refused(EigenlensError):
 
 @dataclass
 class MergedShards(Generic[S]):
-    """All shards merged into one `state`, and in `failed` a `Failure.record` of each lost shard."""
+    """All shards merged into one `state`; `failed` has a `Failure.record` of each lost shard."""
 
     state: S
     failed: list[dict[str, Any]]
@@ -44,8 +44,8 @@ def run_all(
     States are merged within groups, then across groups, always in the same order, so that every
     engine gives the same bits.
 
-    Where the engine stops at a shard because the job raised an `EigenlensError`, such as one about
-    a model that it does not support, the error here is `Refused`.
+    If the engine stops because the job raised an `EigenlensError`, such as one about a model that
+    is not supported, the error here is `Refused`.
     """
     total: S | None = None
     failed: list[dict[str, Any]] = []
@@ -65,7 +65,7 @@ def run_all(
 
 
 def describe_failures(what: str, failed: Sequence[dict[str, Any]]) -> str:
-    """The note of a partial result: `SAN is partial: 1 shard with 4 inputs failed, …`."""
+    """Return the note of a partial result: `SAN is partial: 1 shard with 4 inputs failed, …`."""
     inputs, first = sum(failure["inputs"] for failure in failed), failed[0]
     documents = ", ".join(first["documents"][:5]) + (
         " and others" if len(first["documents"]) > 5 else ""

@@ -16,7 +16,9 @@ LARGEST = sys.float_info.max
 
 @dataclass(frozen=True)
 class NumberSchema:
-    """A number from `least` to `most`: an integer if so asked, and finite unless `finite` is false.
+    """A number from `least` to `most`, finite unless `finite` is false.
+
+    `integer` asks for an integer.
 
     True and False are not numbers here. An integer beyond the range of floats is refused, too: no
     float holds it, and a message that shows it would be hundreds of digits long.
@@ -53,7 +55,7 @@ MEASURED = NumberSchema(finite=False)
 """A measured number, which may be NaN or infinite."""
 COUNT = NumberSchema(0, 2**53, integer=True)
 LAYER = NumberSchema(0, 99_999, integer=True)
-"""The number of a layer or head; pictures have a place for each, so there is a bound."""
+"""The number of a layer or head; bounded, because pictures reserve a place for each."""
 SHARE = NumberSchema(0)
 PLAIN = (MEASURED, bool, str, None)
 """A cell of a table."""
@@ -63,7 +65,7 @@ def check_schema(value: Any, schema: Any, where: str) -> None:
     """Raise a `ValueError` or `KeyError` that names the first place that breaks `schema`.
 
     A schema is one of
-      a dict of keys and their schemas: `name?` may be missing, and further keys may be there
+      a dict of keys and their schemas: a key `name?` may be missing, further keys are allowed
       a list of one schema, which every entry has
       a tuple of schemas, of which one is enough
       a `NumberSchema`, a `TableSchema`, None, or a type
@@ -93,15 +95,15 @@ def check_schema(value: Any, schema: Any, where: str) -> None:
         _check_any(value, schema, where)
     elif isinstance(schema, NumberSchema):
         if not schema.holds(value):
-            raise ValueError(f"{where} is {schema}, not {str(value)[:40]!r}")
+            raise ValueError(f"{where} must be {schema}, not {str(value)[:40]!r}")
     elif not (value is None if schema is None else fits_type(value, schema)):
         wanted = "nothing" if schema is None else describe_type(schema)
-        raise ValueError(f"{where} is {wanted}, not {str(value)[:40]!r}")
+        raise ValueError(f"{where} must be {wanted}, not {str(value)[:40]!r}")
 
 
 def _check_kind(value: Any, kind: type, called: str, where: str) -> None:
     if not isinstance(value, kind):
-        raise ValueError(f"{where} is {called}, not {str(value)[:40]!r}")
+        raise ValueError(f"{where} must be {called}, not {str(value)[:40]!r}")
 
 
 def _check_any(value: Any, schemas: tuple[Any, ...], where: str) -> None:

@@ -1,4 +1,4 @@
-"""A long computation over inputs, in shards for any process, and the tree that merges them."""
+"""Shards of a long computation over inputs, and the tree that merges their states."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import EigenlensError, first_line
 
 S = TypeVar("S")
 SHARDS_PER_GROUP = 8
-"""Shards in a shard group.
+"""How many shards are in a shard group.
 
 Shards are folded in order into groups, groups in order into the total: always the same tree of
 merges, whoever works on it, so that the numbers are equal to the last bit.
@@ -25,7 +25,7 @@ Tick = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Shard:
-    """Some inputs: whole documents, unless one of them is longer than two shards.
+    """Some inputs: whole documents, unless one document is longer than two shards.
 
     `content` makes what the job runs on.
     """
@@ -36,7 +36,7 @@ class Shard:
     content: Callable[[], Any] = field(repr=False)
 
     def __str__(self) -> str:
-        """`shard 3 (64 inputs of the documents a.txt, b.txt)`."""
+        """The shard in words: `shard 3 (64 inputs of the documents a.txt, b.txt)`."""
         named = ", ".join(self.documents[:5]) + (
             f" and {len(self.documents) - 5} more" if len(self.documents) > 5 else ""
         )
@@ -49,23 +49,23 @@ class Shard:
 
 
 class Job(Protocol[S]):
-    """What is done with every shard.
+    """The work that is done on every shard.
 
-    It travels to other processes: it holds no model, but says where one is found.
+    It is sent to other processes: it holds no model, but a reference to one.
     """
 
     threads: int
 
     def run(self, content: Any, tick: Tick) -> S:
-        """The state of one shard."""
+        """Return the state of one shard."""
 
     def merge(self, mine: S, theirs: S) -> S:
-        """Both in one; `mine` may be changed and is not used again, `theirs` is left as it was."""
+        """Merge two states; `mine` may be changed and is not used again; `theirs` is kept."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A shard that always failed, and how."""
+    """A shard that failed every time, and its error."""
 
     shard: int
     inputs: int
@@ -89,10 +89,10 @@ class Failure:
 class PartialFold(Generic[S]):
     """How far a shard group is folded.
 
-    The first `shards` of its shards are in `state`, but for those that `failed`; `complete` with
-    the last one.
+    `state` merges the first `shards` of its shards, except those in `failed`. With the last shard
+    the group is `complete`.
 
-    `state` is None where all of them failed, or none has run.
+    `state` is None if all of them failed, or none has run.
     """
 
     group: int
@@ -103,15 +103,15 @@ class PartialFold(Generic[S]):
 
 
 def stop_error(shard: Shard, error: BaseException | str) -> EigenlensError:
-    """The error of a run that ends because a shard failed."""
+    """Return the error of a run that ends because a shard failed."""
     return EigenlensError(f"{shard} failed: {_words(error)}")
 
 
 def cut_at_documents(documents: np.ndarray, size: int) -> list[tuple[int, int]]:
-    """Runs `(start, stop)` of about `size` inputs (N,), each at the end of a document.
+    """Cut inputs (N,) into runs `(start, stop)` of about `size`, each at the end of a document.
 
-    A run is longer than `size` by the rest of its last document, if that is no more than `size`
-    again; else it is cut inside.
+    A run is extended to the end of its last document if that takes at most `size` further inputs;
+    else it is cut inside the document.
     """
     ends = np.flatnonzero(np.diff(documents)) + 1
     runs, start, number = [], 0, len(documents)
@@ -127,7 +127,7 @@ def cut_at_documents(documents: np.ndarray, size: int) -> list[tuple[int, int]]:
 
 
 def shard_groups(shards: Sequence[Shard]) -> list[list[Shard]]:
-    """The shards in groups of `SHARDS_PER_GROUP`."""
+    """Return the shards in groups of `SHARDS_PER_GROUP`."""
     return [
         list(shards[first : first + SHARDS_PER_GROUP])
         for first in range(0, len(shards), SHARDS_PER_GROUP)
@@ -135,9 +135,9 @@ def shard_groups(shards: Sequence[Shard]) -> list[list[Shard]]:
 
 
 def most_states(shards: int) -> int:
-    """How many states a process holds at most while it folds so many shards.
+    """Return how many states a process holds at most while it folds so many shards.
 
-    The total, the shard group under way, and the shard that runs.
+    These are the total, the current shard group, and the shard that runs.
     """
     return min(shards, 1) + (shards > 1) + (shards > SHARDS_PER_GROUP)
 

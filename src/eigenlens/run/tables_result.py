@@ -16,11 +16,11 @@ from .result_folder import write_result
 class TablesResult(ResultViews):
     """`tables` of rows by name, the main one first; `shown` are those to print.
 
-    A kind of result has its own fields before these, and says how its file is called.
+    Each kind of result has its own fields before these, and the name of its file.
     """
 
     kind: ClassVar[str]
-    """`bench`, and so `bench.json`."""
+    """The name of the kind, such as `bench`; its file is then `bench.json`."""
     left_out: ClassVar[Collection[str]]
     """Columns that a terminal prints only when all is asked for."""
     labels: ClassVar[Mapping[str, str]] = {}
@@ -35,7 +35,7 @@ class TablesResult(ResultViews):
     """Title and name of each table to print."""
 
     def table(self: Any, name: str) -> Rows:
-        """The rows of a table."""
+        """Return the rows of a table."""
         if name not in self.tables:
             raise EigenlensError(
                 f"no table {name!r} of the {self.kind} {self.name}; there are"
@@ -54,7 +54,7 @@ class TablesResult(ResultViews):
 
     @staticmethod
     def tables_of(record: Mapping[str, Any]) -> dict[str, Any]:
-        """The same as fields, from plain data."""
+        """Return the fields of the result from plain data."""
         return {
             "tables": record["tables"],
             "notes": tuple(record["notes"]),

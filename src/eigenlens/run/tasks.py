@@ -1,4 +1,4 @@
-"""The tasks of the workers of a Dask cluster: hold data, run a shard, merge two states."""
+"""The tasks that workers of a Dask cluster run: hold data, run a shard, merge two states."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from .shards import Job
 
 
 class Unfit(EigenlensError):
-    """A worker cannot do any work of this run; the shard is not to blame."""
+    """A worker cannot do any work of this run; the shard is not at fault."""
 
 
 _ONE_AT_A_TIME = threading.Lock()
-"""A worker may have several threads, and a model runs in one at a time."""
+"""A worker may have several threads; the lock lets one of them run a model at a time."""
 
 
 def hold_content(content: Any) -> Any:
-    """A task that returns what it is given, for other tasks to read.
+    """Return the argument, for other tasks to read.
 
-    The scheduler keeps the argument, so the result can be made again even when all workers are
-    lost.
+    The scheduler keeps the argument, so the result can be made again even if all workers are lost.
     """
     return content
 
@@ -42,8 +41,8 @@ class Packed:
 def pack_work(work: Any) -> Packed:
     """Pickle an object for `unpack_work`.
 
-    Dask itself never unpickles it on the way: a worker without the code of the object would end
-    there, instead of reporting the error.
+    Dask itself never unpickles it on the way. If it did, a worker without the code of the object
+    would stop there instead of reporting the error.
     """
     from distributed.protocol.pickle import dumps
 
@@ -57,7 +56,7 @@ def pack_work(work: Any) -> Packed:
 
 
 def unpack_work(packed: Packed) -> Any:
-    """The object that `pack_work` pickled. It comes from the client, whom workers trust."""
+    """Return the object that `pack_work` pickled. It comes from the client, whom workers trust."""
     from distributed.protocol.pickle import loads
 
     return loads(packed.work, buffers=packed.arrays)
@@ -72,8 +71,8 @@ def run_shard(job: Job[Any], number: int, content: Any, topic: str, version: str
     worker = get_worker()
     if version != __version__:
         raise Unfit(
-            f"the worker at {worker.address} has eigenlens {__version__}, and this run is of"
-            f" {version}; install the same everywhere"
+            f"the worker at {worker.address} has eigenlens {__version__}, and this run was started"
+            f" by eigenlens {version}; install the same version everywhere"
         )
     with _ONE_AT_A_TIME:
         torch.set_num_threads(job.threads)

@@ -1,4 +1,4 @@
-"""Eigen-analysis of attention scores: spectra, dimension, overlap."""
+"""Eigen-analysis of attention scores: spectra, dimensions, overlaps."""
 
 from .centring import CENTRINGS, Centring
 from .overlap import Eigenspaces, Overlap, overlap_matrix, principal_angles

@@ -1,4 +1,4 @@
-"""What a fitted basis is made of, in whichever space."""
+"""What a fitted basis consists of, for rows or for matrices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .spectrum import Analysis, Level, Spectrum
 
 @dataclass(frozen=True)
 class Scope:
-    """Whose rows or matrices a basis is fitted on: each head of a site, a whole layer, or a stack.
+    """What a basis is fitted on: each head of a site, a whole layer, or a stack.
 
     A stack has no layer.
     """
@@ -56,7 +56,7 @@ def spectra_of(
     groups: Sequence[dict[Key, Energies]],
     lower_bound: bool = False,
 ) -> list[Spectrum]:
-    """One `Spectrum` per entry of `eigenvalues (h, m)`, with the groups' held-out curves."""
+    """Return one `Spectrum` per entry of `eigenvalues (h, m)`, with the groups' held-out curves."""
     scope, centring = key
     seen = [group[key] for group in groups if key in group]
     if seen:

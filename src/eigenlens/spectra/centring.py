@@ -10,16 +10,16 @@ from torch import Tensor
 from ..stats import RowSums
 
 Centring = Literal["raw", "centred", "row-centred"]
-"""What is taken from rows before their covariance.
+"""What is subtracted from rows before their covariance.
 
-raw: the second moment as it is. centred: less the mean of each key position. row-centred: each row
-first loses its own mean over valid keys, which softmax ignores, then it is centred.
+raw: nothing, the second moment. centred: the mean of each key position. row-centred: each row's own
+mean over valid keys, which softmax ignores, and then the mean of each key position.
 """
 CENTRINGS: tuple[Centring, ...] = get_args(Centring)
 
 
 def row_mean(sums: RowSums, centring: Centring) -> Tensor:
-    """The mean of each key position over the rows in which it is valid, (H, S); zero for `raw`."""
+    """Return the mean of each key over the rows in which it is valid, (H, S); zero for `raw`."""
     if centring == "raw":
         return sums.second.new_zeros(sums.second.shape[:2])
     if not sums.masked:
@@ -32,7 +32,7 @@ def row_mean(sums: RowSums, centring: Centring) -> Tensor:
 
 
 def row_scatter(sums: RowSums, centring: Centring, mean: Tensor) -> Tensor:
-    """`Σ (s − μ)(s − μ)ᵀ` over all rows, (H, S, S).
+    """Return `Σ (s − μ)(s − μ)ᵀ` over all rows, (H, S, S).
 
     A pair that is not valid adds nothing, so the sum is never indefinite.
 
@@ -59,7 +59,7 @@ def row_scatter(sums: RowSums, centring: Centring, mean: Tensor) -> Tensor:
 
 
 def pool_heads(sums: RowSums) -> RowSums:
-    """The rows of all heads of a layer as one sample: (H, …) → (1, …)."""
+    """Return the rows of all heads of a layer as one sample: (H, …) → (1, …)."""
     heads = sums.second.shape[0]
     parts = {name: x.sum(0, keepdim=True) for name, x in sums.tensors().items() if x.ndim}
     if sums.count.shape[0] == 1:
@@ -68,5 +68,5 @@ def pool_heads(sums: RowSums) -> RowSums:
 
 
 def normaliser(number: Tensor | float, centring: Centring) -> float:
-    """What a scatter is divided by: n, or n − 1 where a mean was taken from the same samples."""
+    """Return the divisor of a scatter: n, or n − 1 if a mean was taken from the same samples."""
     return max(float(torch.as_tensor(number)) - (centring != "raw"), 1.0)

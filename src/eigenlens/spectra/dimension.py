@@ -8,7 +8,7 @@ SHARES = (0.5, 0.9, 0.95, 0.99)
 
 
 def dimension_at(explained: np.ndarray, share: float) -> int | None:
-    """The least number of components that explain `share`; None where the curve never reaches it.
+    """Return the fewest components that explain `share`; None if the curve never reaches it.
 
     >>> dimension_at(np.array([.5, .8, 1.]), .9)
     3
@@ -18,9 +18,9 @@ def dimension_at(explained: np.ndarray, share: float) -> int | None:
 
 
 def effective_rank(eigenvalues: np.ndarray, total: float) -> float:
-    """`exp(−Σ p ln p)` with `p = λ / total`.
+    """Return `exp(−Σ p ln p)` with `p = λ / total`.
 
-    What a truncated spectrum leaves out counts as one component: a lower bound.
+    What a truncated spectrum leaves out counts as one component, which gives a lower bound.
     """
     if total <= 0:
         return 0.0
@@ -30,7 +30,7 @@ def effective_rank(eigenvalues: np.ndarray, total: float) -> float:
 
 
 def participation_ratio(eigenvalues: np.ndarray, total: float) -> float:
-    """`(Σ λ)² / Σ λ²`.
+    """Return `(Σ λ)² / Σ λ²`.
 
     The squares of what a truncated spectrum leaves out are negligible: its λ are the smallest.
     """

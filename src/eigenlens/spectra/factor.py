@@ -13,16 +13,16 @@ from ..threads import one_thread
 
 CHUNK = 4096
 COLUMNS, ELEMENTS = 1024, 2**24
-"""Most columns, and numbers in them, of an exact Gram matrix of several factors."""
+"""The most columns, and numbers in them, of an exact Gram matrix of several factors."""
 
 
 def exact_columns(pairs: int) -> int:
-    """Columns of all factors that can be analysed together exactly, over N `pairs`."""
+    """Return how many columns of all factors can be analysed together exactly, over N `pairs`."""
     return min(COLUMNS, ELEMENTS // pairs)
 
 
 def kept_columns(pairs: int, rank: int, each: int, together: int) -> int:
-    """Columns that a factor of `each` keeps.
+    """Return how many columns a factor of `each` keeps.
 
     All, if the factor of all `together` can be exact, else the leading ones.
     """
@@ -30,19 +30,19 @@ def kept_columns(pairs: int, rank: int, each: int, together: int) -> int:
 
 
 def bounded_columns(rank: int) -> int:
-    """Columns that are analysed together where there is no room for all."""
+    """Return how many columns are analysed together if there is no room for all."""
     return max(4 * rank, COLUMNS // 4)
 
 
 @dataclass
 class Half:
-    """`vectors` (N, r), float32, orthonormal, and `values` (r,) of a scatter, falling."""
+    """Orthonormal `vectors` (N, r), float32, and descending `values` (r,) of a scatter."""
 
     vectors: Tensor
     values: Tensor
 
     def leading(self, rank: int) -> Half:
-        """The first `rank`; zeros where there are fewer."""
+        """Return the first `rank` of them, with zeros if there are fewer."""
         missing = max(rank - len(self.values), 0)
         return Half(
             pad(self.vectors[:, :rank], (0, missing)), pad(self.values[:rank], (0, missing))
@@ -55,8 +55,8 @@ class Factor:
 
     And of the same with row means removed by P.
 
-    `exact`: the eigenvalues that are there are the scatter's own, else lower bounds; `complete`:
-    none is missing.
+    `exact`: the eigenvalues here are those of the scatter, else lower bounds; `complete`: none is
+    missing.
     """
 
     centred: Half
@@ -69,7 +69,7 @@ class Factor:
     complete: bool
 
     def leading(self, rank: int) -> Factor:
-        """With `rank` eigenvectors in both halves."""
+        """Return the factor with `rank` eigenvectors in both halves."""
         return replace(
             self,
             centred=self.centred.leading(rank),
@@ -79,7 +79,7 @@ class Factor:
 
 
 def nystrom_factor(sums: MatrixSums, pairs: Pairs, most: int, head: int, omega: Tensor) -> Factor:
-    """The factor of one head from `Y = Σ x xᵀ Ω`, with its `omega` (N, ℓ), of bounded rank.
+    """Return the factor of one head from `Y = Σ x xᵀ Ω`, with its `omega` (N, ℓ).
 
     Centring is exact in the sketch, `Y_c = Y − μ (Σx)ᵀ Ω`. With `M = Ωᵀ Y_c = V E Vᵀ` the Nyström
     form is `B Bᵀ`, `B = Y_c V E^{-1/2}`; directions of E below float32 noise are dropped. Cost:
@@ -105,7 +105,7 @@ def nystrom_factor(sums: MatrixSums, pairs: Pairs, most: int, head: int, omega: 
 
 
 def exact_factor(sums: MatrixSums, pairs: Pairs, most: int, head: int) -> Factor:
-    """The factor of one head from its samples X (n, N), by their n×n Gram matrix.
+    """Return the factor of one head from its samples X (n, N), by their n×n Gram matrix.
 
     Cost: 2·n²·N.
     """
@@ -134,13 +134,13 @@ def _factor(
 
 
 def pool_factors(factors: list[Factor], pairs: Pairs, rank: int, most: int) -> Factor:
-    """The scatter of several factors' samples about their common mean μ, by one Gram matrix.
+    """Return the scatter of several factors about their common mean μ, by one Gram matrix.
 
         Σ_h Z_h Λ_h Z_hᵀ  +  Σ_h n_h (μ_h − μ)(μ_h − μ)ᵀ
 
-    Exact where the factors are complete and no more than `exact_columns` in all; else the leading
-    columns take part alone, and the eigenvalues are lower bounds. At most `most` eigenvectors are
-    made. Cost: `2·N·m²` of m columns.
+    It is exact if the factors are complete and have at most `exact_columns` in all; else only the
+    leading columns are used, and the eigenvalues are lower bounds. At most `most` eigenvectors are
+    computed. Cost: `2·N·m²` for m columns.
     """
     number = sum(f.number for f in factors)
     mean = torch.stack([f.mean * f.number for f in factors]).sum(0) / number
@@ -170,7 +170,7 @@ def pool_factors(factors: list[Factor], pairs: Pairs, rank: int, most: int) -> F
 
 
 def _leading(halves: list[Half], number: int) -> Tensor:
-    """The columns `z √λ` of the largest λ among several halves, (N, number)."""
+    """Return the columns `z √λ` of the largest λ among several halves, (N, number)."""
     values = torch.cat([half.values for half in halves]).sort(descending=True).values[:number]
     # heads whose scores are the same in every input have none
     least = values[-1] if len(values) else 0.0
@@ -184,7 +184,7 @@ def _leading(halves: list[Half], number: int) -> Tensor:
 
 
 def _half(columns: Tensor, gram: Tensor | None, most: int) -> Half:
-    """The leading eigenvectors of `B Bᵀ` for `columns` B (N, m), by its Gram matrix BᵀB."""
+    """Return the leading eigenvectors of `B Bᵀ` for `columns` B (N, m), by its Gram matrix BᵀB."""
     gram = (columns.T @ columns).double() if gram is None else gram
     with one_thread():
         values, w = torch.linalg.eigh((gram + gram.T) / 2)

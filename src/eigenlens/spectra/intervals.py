@@ -8,11 +8,11 @@ import numpy as np
 def explained_with_interval(
     energy: np.ndarray, total: np.ndarray, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The share `Σ_g E_g(k) / Σ_g T_g` of held-out variance in k components, with its interval.
+    """Return the held-out variance `Σ_g E_g(k) / Σ_g T_g` in k components, with its interval.
 
-    `energy (G, …, m)` per group of documents and component, `total (G, …)`; returns three arrays
-    `(…, m)`. The interval is a jackknife: each group of documents is left out once, with Student's
-    t on G − 1 degrees of freedom. With a single group there is no interval (NaN).
+    It is a share. `energy (G, …, m)` per group of documents and component, `total (G, …)`; returns
+    three arrays `(…, m)`. The interval is a jackknife: each group of documents is left out once,
+    with Student's t on G − 1 degrees of freedom. With a single group there is no interval (NaN).
     """
     from scipy.special import stdtrit  # Student's quantile; scipy is slow to load
 

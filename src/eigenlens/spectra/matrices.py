@@ -21,7 +21,7 @@ from .spectrum import Spectrum
 class MatrixBasis:
     """The eigenvectors of one factor in all three centrings, as coefficients in one basis.
 
-    Held-out samples meet the basis once.
+    Held-out samples are projected on the basis once.
 
     The basis is `[Z, μ/‖μ‖ | U, Pμ/‖Pμ‖]` (N, 2r+2): Z and U the centred and row-centred
     eigenvectors. The raw ones lie in the span of Z and μ, as eigenvectors of `Z Λ Zᵀ + n μμᵀ = W D
@@ -76,7 +76,7 @@ class MatrixBasis:
         return len(self.values["centred"])
 
     def vectors(self, centring: Centring, number: int) -> Tensor:
-        """Leading eigenvectors, (k, N)."""
+        """Return the leading eigenvectors, (k, N)."""
         r = self.rank
         if centring == "raw":
             return (self.basis[:, : r + 1] @ self.raw_coefficients[:, :number].float()).T
@@ -86,7 +86,7 @@ class MatrixBasis:
     def energies(
         self, sums: ProjectionSums, entry: int, centring: Centring
     ) -> tuple[Tensor, float]:
-        """Held-out variance per eigenvector and in all, from the moments of `a = basisᵀ x`."""
+        """Return held-out variance per eigenvector and in all, from moments of `a = basisᵀ x`."""
         r = self.rank
         block = slice(r + 1, 2 * r + 2) if centring == "row-centred" else slice(0, r + 1)
         second, first = sums.second[entry, block, block], sums.first[entry, block]
@@ -106,7 +106,7 @@ class MatrixBasis:
 class MatrixAnalysis:
     """Bases of every head, layer and stack from fit inputs; held-out inputs are projected on them.
 
-    With `release`, `fit` lets go of its sketch or samples site by site as the bases take their
+    With `release`, the sketch or samples in `fit` are freed site by site as the bases take their
     place in memory.
     """
 
@@ -158,7 +158,7 @@ class MatrixAnalysis:
         self.projection_bases[_name(scope)] = together if scope.level == "head" else together[0]
 
     def energies(self, group: dict[str, ProjectionSums]) -> dict[Key, Energies]:
-        """What the held-out inputs of one group showed along every eigenvector."""
+        """Return the variance of one group's held-out inputs along every eigenvector."""
         found: dict[Key, Energies] = {}
         for scope, bases in self.bases.items():
             sums = group.get(_name(scope))
@@ -197,5 +197,5 @@ def _of_sketch(tests: Tensor, sums: MatrixSums, pairs: Pairs, most: int, head: i
 
 
 def _name(scope: Scope) -> str:
-    """What its basis is called: `encoder/3` of heads, else `encoder/3/layer` or `encoder/stack`."""
+    """Name a basis: `encoder/3` for heads, else `encoder/3/layer` or `encoder/stack`."""
     return f"{scope.at}" if scope.level == "head" else f"{scope.at}/{scope.level}"

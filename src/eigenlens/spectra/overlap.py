@@ -1,4 +1,4 @@
-"""How far eigenspaces agree: between heads, layers, data sets and models."""
+"""How much eigenspaces agree: between heads, layers, data sets and models."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Eigenspaces:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Overlap:
-    """Overlap `‖U_AᵀU_B‖²_F / r` of every pair of eigenspaces, `chance = r/n` beside it.
+    """Overlap `‖U_AᵀU_B‖²_F / r` of every pair of eigenspaces, and its `chance = r/n`.
 
     `matrix (A, B)` is 1 for equal spaces and about `chance` for random ones. `captured (A, B)` is
-    the variance of B that the space of A holds, of what B's own r leading directions hold: `tr(U_Aᵀ
+    the variance of B in the space of A, relative to that in B's own r leading directions: `tr(U_Aᵀ
     Σ_B U_A) / Σ_{i≤r} λ_i(B)`. `rows_` and `columns` are the heads, the layers, or the names of the
-    stacks that the spaces are of.
+    stacks that the spaces belong to.
     """
 
     left: str
@@ -70,12 +70,12 @@ class Overlap:
 
     @property
     def within_layers(self) -> float:
-        """Mean over pairs of the same layer, a head with itself left out."""
+        """The mean over pairs of the same layer, without pairs of a head with itself."""
         return self._mean(self.matrix, same_layer=True)
 
     @property
     def across_layers(self) -> float:
-        """Mean over pairs of different layers."""
+        """The mean over pairs of different layers."""
         return self._mean(self.matrix, same_layer=False)
 
     def summary(self) -> dict[str, Any]:
@@ -118,14 +118,14 @@ class Overlap:
         ]
 
     def plot(self) -> Any:
-        """The matrix as a heat map, chance marked on the scale (an altair chart)."""
+        """Draw the matrix as a heat map, with chance marked on the scale (an altair chart)."""
         from .plots import overlap_map
 
         return overlap_map(self)
 
     @property
     def sentence(self) -> str:
-        """How alike the spaces are, against chance, in words."""
+        """How similar the spaces are, compared with chance, in words."""
         from .sentences import overlap_sentence
 
         return overlap_sentence(self)
@@ -141,14 +141,14 @@ class Overlap:
 
 
 def overlap_matrix(a: Eigenspaces, b: Eigenspaces, left: str, right: str) -> Overlap:
-    """All pairs of spaces of `a` and `b`.
+    """Return the overlap of all pairs of spaces of `a` and `b`.
 
     Cost: K_A·K_B·n·r² for the overlap, K_A·K_B·n² for captured variance.
     """
     if a.vectors.shape[1] != b.vectors.shape[1]:
         raise EigenlensError(
-            f"{left} and {right} differ in length ({a.vectors.shape[1]} and {b.vectors.shape[1]}"
-            " dimensions); only studies of one length can be compared"
+            f"{left} and {right} have different lengths ({a.vectors.shape[1]} and"
+            f" {b.vectors.shape[1]} dimensions); only studies of one length can be compared"
         )
     r = min(a.vectors.shape[2], b.vectors.shape[2])
     ua, ub = a.vectors[:, :, :r], b.vectors[:, :, :r]
@@ -181,7 +181,7 @@ def _called(spaces: Sequence[Head | Site | str]) -> list[str]:
 
 
 def principal_angles(a: Tensor, b: Tensor) -> np.ndarray:
-    """Angles between two subspaces in degrees, rising.
+    """Return the angles between two subspaces in degrees, ascending.
 
     `arccos σ_i(U_AᵀU_B)` for orthonormal `a (n, r)`, `b (n, r)`.
     """

@@ -16,7 +16,7 @@ from .spectrum import Spectra
 
 BLUES = "tealblues"
 DARK = 0.65
-"""Share of that scale from which on its colours ask for white ink."""
+"""The share of that colour scale from which on text is white."""
 
 
 def _data(rows: Sequence[dict[str, Any]]) -> alt.Data:
@@ -28,7 +28,7 @@ def _data(rows: Sequence[dict[str, Any]]) -> alt.Data:
 def dimension_map(
     spectra: Spectra, analysis: str = "rows", centring: str = "centred", share: float = 0.9
 ) -> alt.Chart:
-    """Layers × heads, coloured by the held-out dimension at `share`, which each cell shows."""
+    """Draw layers × heads, coloured by the held-out dimension at `share`, with it in each cell."""
     heads = spectra.select(analysis=analysis, level="head", centring=centring)
     most = max((len(s.eigenvalues) for s in heads), default=1)
     rows: list[dict[str, Any]] = []
@@ -47,12 +47,12 @@ def dimension_map(
     size = spectra.spectra[0].dimensions if len(spectra) else most
     over = ", over all rows" if any(s.valid_rows is not None for s in heads) else ""
     kind = f"{analysis}, {centring}{over}; of {size}"
-    title = f"Dimensions for {percent(share)} of held-out variance ({kind})"
+    title = f"Dimensions needed for {percent(share)} of held-out variance ({kind})"
     return labelled_map(rows, "dimension", "dimensions", title)
 
 
 def integer_axis(most: int, about: int = 12) -> alt.Axis:
-    """Ticks at whole numbers from 0 to `most`, about so many."""
+    """Return an axis with about so many ticks, at whole numbers from 0 to `most`."""
     return alt.Axis(values=list(range(0, most + 1, max(1, most // about))), format="d")
 
 
@@ -64,10 +64,10 @@ def labelled_map(
     log: bool = False,
     cell: tuple[int, int] = (34, 24),
 ) -> alt.LayerChart:
-    """Layers × heads, coloured by one number of each head, with its label in the cell.
+    """Draw layers × heads, coloured by one number of each head, with its label in the cell.
 
-    Rows hold stack, layer, head, label and the number under `value` (None where there is none);
-    `name` stands over the legend, `cell` is a width and a height.
+    Rows hold stack, layer, head, label and the number under `value` (None if there is none); `name`
+    is the title of the legend, `cell` is a width and a height.
     """
     labels = Labels(row["stack"] for row in rows)
     rows = [
@@ -99,9 +99,9 @@ def labelled_map(
 
 
 def spectrum_curves(spectra: Spectra) -> alt.Chart:
-    """Explained variance against components, one panel per layer.
+    """Draw explained variance against the number of components, one panel per layer.
 
-    Held-out with its interval, in-sample dashed.
+    Held-out variance with its interval, in-sample variance dashed.
     """
     labels = spectra.labels
     rows = [
@@ -127,7 +127,7 @@ def spectrum_curves(spectra: Spectra) -> alt.Chart:
                 "share:Q",
                 scale=alt.Scale(domain=[0, 1]),
                 axis=alt.Axis(format="%"),
-                title="variance explained",
+                title="share of variance explained",
             ),
             color=alt.Color(
                 "head:N", sort=[str(i) for i in range(64)], scale=alt.Scale(scheme="tableau20")
@@ -144,15 +144,15 @@ def spectrum_curves(spectra: Spectra) -> alt.Chart:
         .facet(
             alt.Facet("site:N", sort=layers, title=None),
             columns=3,
-            title=f"Variance explained ({what})",
+            title=f"Share of variance explained by the first components ({what})",
         )
     )
 
 
 def explained_curve(data: alt.Data) -> alt.LayerChart:
-    """One head: variance explained against components.
+    """Draw one head: variance explained against the number of components.
 
-    Held out with its interval, in-sample dashed.
+    Held-out variance with its interval, in-sample variance dashed.
 
     Rows of `data`: analysis, components, variance (`held out` or `in the sample`), share, low,
     high.
@@ -169,10 +169,15 @@ def explained_curve(data: alt.Data) -> alt.LayerChart:
     )
     axis = alt.Axis(format="%")
     band = base.mark_area(opacity=0.3).encode(
-        y=alt.Y("low:Q", axis=axis, title="variance explained"), y2="high:Q"
+        y=alt.Y("low:Q", axis=axis, title="share of variance explained"), y2="high:Q"
     )
     line = base.mark_line(strokeWidth=1.6, clip=True).encode(
-        y=alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=axis, title="variance explained"),
+        y=alt.Y(
+            "share:Q",
+            scale=alt.Scale(domain=[0, 1]),
+            axis=axis,
+            title="share of variance explained",
+        ),
         strokeDash=alt.StrokeDash(
             "variance:N",
             sort=["held out", "in the sample"],
@@ -189,7 +194,7 @@ def explained_curve(data: alt.Data) -> alt.LayerChart:
 def vector_lines(
     data: alt.Data, entry: str = "entry of the eigenvector", lines: str = "eigenvector"
 ) -> alt.Chart:
-    """Leading eigenvectors of rows along the keys, one line each.
+    """Draw the leading eigenvectors of rows along the keys, one line each.
 
     Rows of `data`: component, position, value.
     """
@@ -210,7 +215,7 @@ def vector_lines(
 
 
 def overlap_map(overlap: Overlap) -> alt.Chart:
-    """Overlap of every pair of eigenspaces."""
+    """Draw the overlap of every pair of eigenspaces."""
     rows = [
         {
             "left": left,
@@ -228,12 +233,12 @@ def overlap_map(overlap: Overlap) -> alt.Chart:
 
 
 def overlap_chart(data: alt.Data, overlap: Overlap) -> alt.Chart:
-    """A heat map whose colours start at the chance level.
+    """Draw a heat map whose colours start at the chance level.
 
     Rows of `data`: left, right, row, column, overlap.
 
-    Rows and columns stand in the order of the fields `row` and `column`, so another order needs
-    other numbers only.
+    Rows and columns are in the order of the fields `row` and `column`, so that another order needs
+    only other numbers.
     """
     step = max(3, min(36, 620 // max(len(overlap.rows_), 1)))
     labels = alt.Axis(labelOverlap="greedy", labelFontSize=9, ticks=False)
@@ -275,7 +280,7 @@ def overlap_chart(data: alt.Data, overlap: Overlap) -> alt.Chart:
 def map_pictures(
     maps: np.ndarray, titles: Sequence[str], columns: int = 4, most: int = 48
 ) -> alt.Chart:
-    """Matrices (queries × keys) as heat maps side by side; means of blocks above `most` rows."""
+    """Draw matrices (queries × keys) as heat maps; above `most` rows, means of blocks."""
     rows = []
     for title, picture in zip(titles, maps):
         small, step = block_means(picture[None], most)
@@ -296,7 +301,7 @@ def map_pictures(
 
 
 def heat_maps(data: alt.Data, columns: int = 4) -> alt.Chart:
-    """Heat maps side by side, each coloured relative to its largest entry.
+    """Draw heat maps side by side, each coloured relative to its largest entry.
 
     Rows of `data`: map (its title), order, query, key, value, relative.
     """
@@ -310,7 +315,7 @@ def heat_maps(data: alt.Data, columns: int = 4) -> alt.Chart:
             color=alt.Color(
                 "relative:Q",
                 scale=alt.Scale(scheme="redblue", domain=[-1, 1], reverse=True),
-                title="of its largest",
+                title="relative to largest",
             ),
             tooltip=["map:N", "query:Q", "key:Q", alt.Tooltip("value:Q", format=".3g")],
         )
@@ -323,7 +328,7 @@ def heat_maps(data: alt.Data, columns: int = 4) -> alt.Chart:
 
 
 def block_means(maps: np.ndarray, most: int) -> tuple[np.ndarray, int]:
-    """Maps `(N, T, S)` in means of `step × step` blocks, at most `most` per side.
+    """Return maps `(N, T, S)` as means of `step × step` blocks, at most `most` per side.
 
     Blocks without a pair are NaN.
 

@@ -28,7 +28,7 @@ class RowBasis:
 
 
 def row_basis(sums: RowSums, centring: Centring) -> RowBasis:
-    """Eigenvectors of the covariance of rows, float64. Cost: S³ per head."""
+    """Return the eigenvectors of the covariance of rows, float64. Cost: S³ per head."""
     mean = row_mean(sums, centring)
     covariance = row_scatter(sums, centring, mean) / normaliser(sums.rows, centring)
     values, vectors = eigh(covariance)  # rising
@@ -39,9 +39,9 @@ def row_basis(sums: RowSums, centring: Centring) -> RowBasis:
 
 
 def sums_by_scope(fit: dict[Site, RowSums]) -> dict[Scope, RowSums]:
-    """The sums of every head, layer and stack.
+    """Return the sums of every head, layer and stack.
 
-    A stack is left out where its layers see different numbers of keys.
+    A stack is left out if its layers see different numbers of keys.
     """
     found: dict[Scope, RowSums] = {}
     stacks: dict[str, list[RowSums]] = {}
@@ -69,7 +69,7 @@ class RowAnalysis:
         }
 
     def energies(self, group: dict[Site, RowSums]) -> dict[Key, Energies]:
-        """Variance of held-out rows along every eigenvector.
+        """Return the variance of held-out rows along every eigenvector.
 
         `diag(Uᵀ Σ (s−μ)(s−μ)ᵀ U)`, with means from the fit.
         """

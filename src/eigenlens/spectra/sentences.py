@@ -1,4 +1,4 @@
-"""What spectra and overlaps say, in sentences made from their numbers."""
+"""Sentences about spectra and overlaps, made from their numbers."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from .overlap import Overlap
 from .spectrum import Spectra, Spectrum
 
 ALL_ROWS = (
-    "over all rows a pair that the mask excludes counts as the mean of its key, so that keys which"
-    " few rows see, the late ones of a causal model, shrink, and dimensions look lower; over valid"
-    " rows every covariance is taken over the rows that see both keys"
+    "over all rows, a pair that the mask excludes counts as the mean of its key; keys that few"
+    " rows see (late keys of a causal model) then have too little variance, and dimensions look"
+    " lower than they are; over valid rows, each covariance uses only the rows that see both keys"
 )
-"""What has to be said wherever a dimension of masked rows stands."""
+"""A note for every place that shows a dimension of masked rows."""
 
 
 def masked_rows(spectra: Spectra) -> bool:
-    """Whether a mask cuts some rows, so that dimensions over valid rows stand beside the others."""
+    """Whether a mask cuts some rows, so that dimensions over valid rows are given too."""
     return any(s.valid_rows is not None for s in spectra)
 
 
 def median_or_beyond(values: Iterable[int | None], most: int) -> str:
-    """The median of dimensions, where None is more than the spectrum holds: `98`, or `>64`."""
+    """Return the median of dimensions; None means more than the spectrum has: `98`, or `>64`."""
     numbers = [np.inf if v is None else v for v in values]
     middle = float(np.median(numbers)) if numbers else np.nan
     return f">{most}" if np.isinf(middle) else f"{middle:g}"
 
 
 def bound_levels(spectra: Iterable[Spectrum]) -> str:
-    """The levels whose spectra are lower bounds: `heads, layers and stacks`, or nothing."""
+    """Name the levels whose spectra are lower bounds: `heads, layers and stacks`, or nothing."""
     found = {s.level for s in spectra if s.lower_bound}
     return listed([f"{level}s" for level in ("head", "layer", "stack") if level in found])
 
 
 def dimension_sentence(spectra: Spectra) -> str:
-    """How many dimensions the heads need, of rows or else of matrices.
+    """Say how many dimensions the heads need, for rows or else for matrices.
 
-    Empty where there is no spectrum of a head.
+    Empty if no head has a spectrum.
     """
     heads = spectra.select(analysis="rows", level="head", centring="centred")
     if not len(heads):
@@ -78,13 +78,13 @@ def dimension_sentence(spectra: Spectra) -> str:
 
 
 def _valid_sentence(heads: Spectra) -> str:
-    """The same over valid rows, where a mask makes a difference."""
+    """Say the same over valid rows, if a mask makes a difference."""
     found = [s.valid_rows for s in heads if s.valid_rows is not None]
     if not found:
         return ""
     middle = median_or_beyond([v.dimension(0.9) for v in found], len(found[0].eigenvalues))
     one = "the median is" if len(found) > 1 else "it is"
-    return f" These dimensions are over all rows; over valid rows only {one} {middle}."
+    return f" These dimensions are over all rows; over valid rows only, {one} {middle}."
 
 
 def _gets(number: int) -> str:
@@ -92,7 +92,7 @@ def _gets(number: int) -> str:
 
 
 def overlap_sentence(overlap: Overlap) -> str:
-    """How alike the spaces are, against chance; the two most alike, and the one least alike.
+    """Say how similar the spaces are, compared with chance, and name the extremes.
 
     A space is not compared with itself.
     """
@@ -104,7 +104,7 @@ def overlap_sentence(overlap: Overlap) -> str:
         else np.zeros(overlap.matrix.shape, dtype=bool)
     )
     if itself.all():
-        return f"There is one of the {what} alone, and nothing to compare it with."
+        return f"There is only one of the {what}, so there is nothing to compare."
     others = np.where(itself, np.nan, overlap.matrix)
     mean, means = float(np.nanmean(others)), np.nanmean(others, 1)
     i, j = np.unravel_index(int(np.nanargmax(others)), others.shape)
@@ -120,12 +120,12 @@ def overlap_sentence(overlap: Overlap) -> str:
         else ""
     )
     lonely = (
-        f"; {rows[means.argmin()]} is the least like the others ({means.min():.2f})"
+        f"; {rows[means.argmin()]} is least like the others ({means.min():.2f})"
         if len(means) > 2
         else ""
     )
     return (
-        f"{pair} {mean:.2f} of their leading {overlap.rank} directions on average,"
+        f"{pair} {mean:.2f} of their leading {overlap.rank} directions on average, which is"
         f" {mean / overlap.chance:.1f} times chance ({overlap.chance:.3f}){split}. The most alike"
         f" are {rows[i]} and {columns[j]} ({others[i, j]:.2f}){lonely}."
     )

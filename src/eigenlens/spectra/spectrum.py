@@ -22,22 +22,22 @@ ANALYSES, LEVELS = get_args(Analysis), get_args(Level)
 NAMED = {"analysis": ANALYSES, "level": LEVELS, "centring": CENTRINGS}
 LOCATED = (*NAMED, "stack", "layer", "head")
 ATTRIBUTES = (*LOCATED, "label", "samples", "dimensions")
-"""What spectra are selected by."""
+"""The attributes that spectra are selected by."""
 RANKS = (1, 4, 16, 64)
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Eigenvalues of a head, a layer or a whole stack, and what held-out inputs say.
+    """Eigenvalues of a head, a layer or a whole stack, and what held-out inputs show.
 
     A layer is all its heads as one sample.
 
-    `eigenvalues (m,)` fall; `m` is all of them for rows and the sketch's rank for matrices.
-    `held_out (m,)` is the share of held-out variance in the first k components of the fit, `low`
-    and `high` its 95 % interval over documents. `valid_rows` is there for rows of a head under a
-    mask: the same over the rows that see a key. With `lower_bound` the components are not quite the
-    best ones: the true eigenvalues, and shares in the sample, are at least these, and fewer
-    components may do.
+    `eigenvalues (m,)` are descending; `m` is all of them for rows and the sketch's rank for
+    matrices. `held_out (m,)` is the share of held-out variance in the first k components of the
+    fit, `low` and `high` its 95 % interval over documents. `valid_rows` is given for rows of a head
+    under a mask: the same over the rows that see a key. With `lower_bound` the components are not
+    quite the best ones: the true eigenvalues and in-sample shares are at least these, and fewer
+    components may be enough.
     """
 
     analysis: Analysis
@@ -63,12 +63,12 @@ class Spectrum:
 
     @property
     def label(self) -> str:
-        """Such as `L3H7`, or `L3`, or the name of a stack."""
+        """The label, such as `L3H7`, or `L3`, or the name of a stack."""
         return self.at if isinstance(self.at, str) else self.at.label
 
     @property
     def explained(self) -> np.ndarray:
-        """Share of the variance of the fit inputs in the first k components, (m,)."""
+        """The share of the variance of the fit inputs in the first k components, (m,)."""
         return (
             np.clip(self.eigenvalues.cumsum() / self.total, 0, 1)
             if self.total > 0
@@ -86,9 +86,9 @@ class Spectrum:
         return participation_ratio(self.eigenvalues, self.total)
 
     def dimension(self, share: float, held_out: bool = True) -> int | None:
-        """Components needed for `share` of the variance, held out or in-sample.
+        """Return how many components `share` of the variance needs, held out or in-sample.
 
-        None beyond the spectrum.
+        None if the spectrum does not reach it.
         """
         return dimension_at(self.held_out if held_out else self.explained, share)
 
@@ -146,7 +146,7 @@ class Spectrum:
         ]
 
     def plot(self) -> Any:
-        """Variance explained against components, held out and in the sample (an altair chart)."""
+        """Draw variance explained against components, held out and in-sample (an altair chart)."""
         import altair as alt
 
         from .plots import explained_curve
@@ -155,7 +155,7 @@ class Spectrum:
 
 
 def counted(m: int, most: int = 48) -> np.ndarray:
-    """Numbers of components at which a curve of m is drawn.
+    """Return the numbers of components at which a curve of m is drawn.
 
     All, or the first sixteen and up to `most` in even ratios.
     """
@@ -174,7 +174,7 @@ def _number(value: float) -> float | None:
 class Spectra:
     """All spectra of a study, in the order stack, layer, head.
 
-    `of` scores, or of the pattern behind the softmax.
+    `of` is `scores`, or `pattern` for the probabilities after the softmax.
     """
 
     spectra: tuple[Spectrum, ...]
@@ -188,11 +188,11 @@ class Spectra:
 
     @property
     def labels(self) -> Labels:
-        """What the heads and layers are called: `L3H7`, of several stacks `encoder L3H7`."""
+        """The labels of heads and layers: `L3H7`, or `encoder L3H7` if there are several stacks."""
         return Labels(spectrum.stack for spectrum in self)
 
     def select(self, **wanted: Any) -> Spectra:
-        """The spectra whose attributes are as given.
+        """Return the spectra that have the given attributes.
 
         `select(analysis="rows", level="head", centring="centred", layer=2)`.
         """
@@ -207,33 +207,32 @@ class Spectra:
         return Spectra(found, self.of)
 
     def one(self, **wanted: Any) -> Spectrum:
-        """The one spectrum whose attributes are as given; none or several are an error."""
+        """Return the one spectrum that has the given attributes; none or several are an error."""
         found = self.select(**wanted)
         if len(found) != 1:
             message = ", ".join(f"{name} {value}" for name, value in wanted.items())
             raise EigenlensError(
-                f"{len(found)} spectra have {message}, where one was asked"
-                f" for{self._nearest(wanted)}"
+                f"{len(found)} spectra have {message}, but one was asked for{self._nearest(wanted)}"
             )
         return found.spectra[0]
 
     def _nearest(self, wanted: dict[str, Any]) -> str:
-        """The values that are there of an attribute.
+        """List the values of an attribute that would help.
 
-        Of the attribute that leaves no spectrum, or of those not given that leave several.
+        That is the attribute that leaves no spectrum, or those not given that leave several.
         """
         left = self
         for name, value in wanted.items():
             if not len(found := left.select(**{name: value})):
                 return (
-                    f"; {name} is one of"
+                    f"; {name} may be"
                     f" {', '.join(dict.fromkeys(str(getattr(s, name)) for s in left))}"
                 )
             left = found
         for name in LOCATED:
             values = dict.fromkeys(str(getattr(s, name)) for s in left)
             if name not in wanted and len(values) > 1:
-                return f"; {name} is one of {', '.join(values)}"
+                return f"; {name} may be {', '.join(values)}"
         return ""
 
     def rows(self) -> list[dict[str, Any]]:
@@ -241,7 +240,7 @@ class Spectra:
         return [spectrum.row() for spectrum in self]
 
     def plot(self, **wanted: Any) -> Any:
-        """Held-out and in-sample curves, one panel per layer; `wanted` selects as in `select`."""
+        """Draw held-out and in-sample curves, one panel per layer; `wanted` is as in `select`."""
         from .plots import spectrum_curves
 
         analysis = "rows" if len(self.select(analysis="rows")) else "matrices"

@@ -1,17 +1,17 @@
-"""Row spectra over the rows that see a key, beside those over all rows.
+"""Row spectra over the rows that see a key, in addition to those over all rows.
 
-Under a mask a key is seen by some of the n rows only. With `v_ij ∈ {0, 1}` marking valid pairs and
-`n_jk = Σ_i v_ij v_ik`,
+Under a mask only some of the n rows see a key. With `v_ij ∈ {0, 1}` marking valid pairs and `n_jk =
+Σ_i v_ij v_ik`,
 
     all rows      C_jk = Σ_i (s_ij − μ_j)(s_ik − μ_k) v_ij v_ik / (n − 1)
     valid rows    C_jk = Σ_i (s_ij − μ_j)(s_ik − μ_k) v_ij v_ik / (n_jk − 1)
 
 (without the −1 where nothing is centred). The first is the covariance of rows in which every
-missing score is put at the mean of its key: it is never indefinite, but the variance of key j is
-`n_jj / n` of its own, so that late keys of a causal model shrink and dimensions look lower. The
-second estimates every entry from the rows that see both keys. Its entries come from different rows,
-so it may have negative eigenvalues: they are set to zero, and `clipped = Σ|λ₋| / Σλ₊` says what
-they were worth. Without a mask the two are the same.
+missing score is set to the mean of its key. It is never indefinite, but the variance of key j
+shrinks by the factor `n_jj / n`, so that late keys of a causal model count too little and
+dimensions look lower than they are. The second estimates every entry from the rows that see both
+keys. Its entries come from different rows, so it may have negative eigenvalues: they are set to
+zero, and `clipped = Σ|λ₋| / Σλ₊` says how large they were. Without a mask the two are the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class ValidRows:
     """The spectrum of one head over valid rows.
 
-    `eigenvalues (S,)` fall, `held_out (S,)` is a share without an interval.
+    `eigenvalues (S,)` are descending, `held_out (S,)` is a share without an interval.
     """
 
     total: float
@@ -48,7 +48,7 @@ class ValidRows:
 
     @property
     def explained(self) -> np.ndarray:
-        """Share of the variance of the fit inputs in the first k components, (S,)."""
+        """The share of the variance of the fit inputs in the first k components, (S,)."""
         return (
             np.clip(self.eigenvalues.cumsum() / self.total, 0, 1)
             if self.total > 0
@@ -56,11 +56,11 @@ class ValidRows:
         )
 
     def dimension(self, share: float, held_out: bool = True) -> int | None:
-        """Components needed for `share` of the variance, of held-out inputs or in the sample."""
+        """Return how many components `share` of the variance needs, held out or in the sample."""
         return dimension_at(self.held_out if held_out else self.explained, share)
 
     def row(self) -> dict[str, Any]:
-        """Its numbers under `valid_rows_…`."""
+        """The numbers of the spectrum, named `valid_rows_…`."""
         record: dict[str, Any] = {
             "total_variance": self.total,
             "clipped": self.clipped,
@@ -74,7 +74,7 @@ class ValidRows:
 
 
 def valid_rows(fit: RowSums, held: RowSums | None, centring: Centring) -> list[ValidRows]:
-    """Of every head: eigenvalues over valid rows, and held-out variance along their eigenvectors.
+    """Return for every head: eigenvalues over valid rows, and held-out variance along the vectors.
 
     Cost: S³ per head.
     """
@@ -98,9 +98,9 @@ def valid_rows(fit: RowSums, held: RowSums | None, centring: Centring) -> list[V
 
 
 def _pairwise(sums: RowSums, centring: Centring, mean: Tensor, less_one: bool) -> Tensor:
-    """The scatter (H, S, S), each entry over the rows that see both of its keys.
+    """Return the scatter (H, S, S), each entry over the rows that see both of its keys.
 
-    Zero where no row does.
+    Zero if no row does.
     """
     return row_scatter(sums, centring, mean) / (sums.count - int(less_one)).clamp_min(1)
 
@@ -113,7 +113,7 @@ def uneven(sums: RowSums) -> bool:
 def with_valid_rows(
     spectra: Sequence[Spectrum], fit: RowMoments, held: RowMoments
 ) -> list[Spectrum]:
-    """Spectra of heads' rows under a mask get the spectrum over valid rows beside them.
+    """Add to spectra of heads' rows under a mask the spectrum over valid rows.
 
     Memory: a few matrices (S, S) for each head of one site.
     """

@@ -1,4 +1,4 @@
-"""Mergeable streaming statistics of attention calls and of the blocks they are made in."""
+"""Mergeable streaming statistics of attention calls and of the blocks that make them."""
 
 from .depth import DepthMetrics, DepthNumber
 from .matrices import MatrixGram, MatrixSketch, MatrixSums

@@ -23,28 +23,28 @@ TOKEN_METRICS = (
     "cosine",
     "high_frequency",
 )
-"""Of the tokens that go into a block (point `input`) and come out of it (`output`)."""
+"""Metrics of the tokens that enter a block (point `input`) and leave it (`output`)."""
 ATTENTION_METRICS = ("entropy", "singular_ratio", "dirichlet")
 """Metrics of the pattern of a block's self-attention (point `attention`).
 
-Every head's, and under head None their mean.
+Those of every head, and their mean under head None.
 """
 TOKENS = ("all", "without sinks")
 
 Point = Literal["input", "output", "attention"]
-"""Where in a block something is measured."""
+"""The points of a block at which something is measured."""
 SHAPES = {"input": "2 6 1 3", "output": "2 6 1 3", "attention": "2 3 h 3"}
 """What a file must hold at each point: sets of tokens, metrics, heads and their mean, sums."""
 
 PAIRS = 2**24
-"""Pairs of queries and keys whose pattern is held at once."""
+"""How many pairs of queries and keys a pattern holds at once."""
 
 
 @dataclass(frozen=True)
 class DepthNumber:
     """One metric at one point of a block: its mean over inputs, and its 95 % interval.
 
-    The interval of a single input is None.
+    The interval is None if there is only one input.
     """
 
     stack: str
@@ -62,12 +62,12 @@ class DepthNumber:
 class DepthMetrics:
     """Sums `n, Σm, Σm²` over inputs of every metric m, at every block.
 
-    Over all tokens, and without the sinks.
+    Once over all tokens, and once without the sinks.
 
-    `sinks` are the tokens at the front and at the end of the valid ones that the second set leaves
-    out. Only every `every`-th input is measured. `centre` is what the residual is taken to: the
-    token mean or the column median. Patterns are the model's own; where it has sink logits, their
-    rows sum to less than 1, but for the set without sinks.
+    `sinks` are how many of the valid tokens at the start and at the end the second set leaves out.
+    Only every `every`-th input is measured. `centre` is what the residual is relative to: the token
+    mean or the column median. Patterns are the model's own; if it has sink logits, their rows sum
+    to less than 1, except in the set without sinks.
 
     Cost of a measured input: a Gram matrix and its eigenvalues (n³) for each stream and set of
     tokens, and for each head. Memory: a few hundred bytes per head.
@@ -81,11 +81,11 @@ class DepthMetrics:
     ) -> None:
         if min(sinks) < 0:
             raise EigenlensError(
-                f"the sinks are numbers of tokens at the front and at the end, not {sinks}"
+                f"sinks must be two numbers of tokens, at the start and at the end, not {sinks}"
             )
         if every < 1:
             raise EigenlensError(
-                f"of the inputs every first or every n-th can be measured, not every {every}-th"
+                f"every must be at least 1 (every n-th input is measured), not {every}"
             )
         self.sinks, self.every, self.centre = sinks, every, centre
         self.sums: dict[str, Tensor] = {}  # `encoder/3/input` → (tokens, metrics, heads, 3) float64
@@ -94,9 +94,9 @@ class DepthMetrics:
 
     @torch.no_grad()
     def update(self, layer: Layer, start: int = 0) -> None:
-        """Measure a block; `start` is the place of the batch's first input among all inputs.
+        """Measure a block; `start` is the position of the batch's first input among all inputs.
 
-        It decides which inputs are the n-th.
+        It decides which inputs are measured.
         """
         first = -start % self.every
         if first >= len(layer.inputs):
@@ -132,7 +132,7 @@ class DepthMetrics:
             )
 
     def _sets(self, X: Tensor, valid: Tensor | None) -> list[Tensor]:
-        """The tokens of each set, (B, T) bool."""
+        """Return the tokens of each set, (B, T) bool."""
         there = (
             torch.ones(X.shape[:2], dtype=torch.bool, device=X.device) if valid is None else valid
         )
@@ -141,7 +141,7 @@ class DepthMetrics:
         return [there, there & (place >= front) & (place < n - end)]
 
     def _of_tokens(self, X: Tensor, sets: list[Tensor]) -> Tensor:
-        """Metrics of a stream, (B, tokens, metrics, 1)."""
+        """Return the metrics of a stream, (B, tokens, metrics, 1)."""
         found = []
         for kept in sets:
             residual, high = geometry.spread(X, kept, self.centre)
@@ -152,7 +152,7 @@ class DepthMetrics:
     def _of_attention(
         self, call: AttentionCall, X: Tensor, valid: Tensor | None, sets: list[Tensor]
     ) -> Tensor:
-        """Metrics of a pattern, (B, tokens, metrics, H + 1), the last the mean of the heads."""
+        """Return metrics of a pattern, (B, tokens, metrics, H + 1); the last is the heads' mean."""
         B, H, T, _ = call.q.shape
         D = geometry.squared_distances(X, valid)
         size = max(1, PAIRS // (B * T * T))
@@ -195,7 +195,7 @@ class DepthMetrics:
         return metrics
 
     def result(self) -> tuple[DepthNumber, ...]:
-        """Every metric at every point of every block, in the order of the layers."""
+        """Yield every metric at every point of every block, in the order of the layers."""
         numbers: list[DepthNumber] = []
         order = {"input": 0, "output": 1, "attention": 2}
         known = [(*field_of(name), sums) for name, sums in self.sums.items()]
@@ -213,7 +213,7 @@ class DepthMetrics:
 
 
 def _over(call: AttentionCall, X: Tensor) -> bool:
-    """Whether the pattern runs over the tokens of the stream, not over windows or a memory."""
+    """Whether the pattern is over the tokens of the stream, not over windows or a memory."""
     B, _, T, _ = call.q.shape
     return X.shape[:2] == (B, T) and call.k.shape[2] == T
 
@@ -226,5 +226,5 @@ def _check_finite(site: Site, X: Tensor, valid: Tensor | None) -> None:
     if not bool(torch.isfinite(X if valid is None else X[valid]).all()):
         raise EigenlensError(
             f"the tokens of block {site.full_label} are not finite: they overflow there, or the"
-            " model or its inputs are broken"
+            " model or its inputs are damaged"
         )

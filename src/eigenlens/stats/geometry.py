@@ -1,4 +1,4 @@
-"""How alike the tokens of an input are, and how a pattern mixes them: formulas of rank collapse.
+"""How similar the tokens of an input are, and how a pattern mixes them: formulas of rank collapse.
 
 Tokens `X (B, T, C)` with `valid (B, T)`, where False marks tokens that are left out (padding,
 sinks); patterns `P (B, H, T, S)`. Everything is computed in float64 and always defined: an input
@@ -23,11 +23,11 @@ _BLOCK, _STEPS = 8, 6  # columns and powers of the Krylov space beyond
 
 
 def present(X: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`X (B, T, C)` in float64, zero rows for what is left out, and the number of tokens `(B,)`."""
+    """Return X in float64, with zero rows for tokens left out, and how many are kept, `(B,)`."""
     if X.ndim != 3 or (valid is not None and valid.shape != X.shape[:2]):
         shape = None if valid is None else tuple(valid.shape)
         raise EigenlensError(
-            f"tokens are (B, T, C) with valid (B, T), not {tuple(X.shape)} with {shape}"
+            f"tokens must be (B, T, C) with valid (B, T), not {tuple(X.shape)} with {shape}"
         )
     if valid is None:
         return X.double(), torch.full((len(X),), X.shape[1], device=X.device)
@@ -37,9 +37,9 @@ def present(X: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
 def residual(
     X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean"
 ) -> Tensor:
-    """`res(X) = X − 1xᵀ`, (B, T, C), with x the token mean, or the median of each column (ℓ1)."""
+    """Return `res(X) = X − 1xᵀ`, (B, T, C); x is the token mean, or the column median (ℓ1)."""
     if centre not in ("mean", "median"):
-        raise EigenlensError(f"the centre of the tokens is mean or median, not {centre!r}")
+        raise EigenlensError(f"centre must be 'mean' or 'median', not {centre!r}")
     Z, n = present(X, valid)
     there = torch.ones(Z.shape[:2], dtype=torch.bool, device=Z.device) if valid is None else valid
     first = Z.gather(1, there.int().argmax(1)[:, None, None].expand(-1, 1, Z.shape[2]))
@@ -55,9 +55,9 @@ def residual(
 
 
 def composite_norm(X: Tensor) -> Tensor:
-    """`‖X‖₁,∞ = √(‖X‖₁ ‖X‖_∞)`, (…, T, C) → (…).
+    """Return `‖X‖₁,∞ = √(‖X‖₁ ‖X‖_∞)`, (…, T, C) → (…).
 
-    Of the largest absolute column sum and the largest absolute row sum.
+    The two norms are the largest absolute column sum and the largest absolute row sum.
 
     >>> composite_norm(torch.tensor([[1.0, -2.0], [3.0, 0.0]]))  # columns 4 and 2, rows 3 and 3
     tensor(3.4641)
@@ -69,21 +69,21 @@ def composite_norm(X: Tensor) -> Tensor:
 def relative_residual(
     X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean"
 ) -> Tensor:
-    """`‖res(X)‖₁,∞ / ‖X‖₁,∞`, (B,); 0 where all tokens are equal."""
+    """Return `‖res(X)‖₁,∞ / ‖X‖₁,∞`, (B,); 0 if all tokens are equal."""
     return spread(X, valid, centre)[0]
 
 
 def high_frequency(X: Tensor, valid: Tensor | None = None) -> Tensor:
-    """`‖(I − 11ᵀ/n) X‖_F / ‖X‖_F`, (B,)."""
+    """Return the high-frequency ratio `‖(I − 11ᵀ/n) X‖_F / ‖X‖_F`, (B,)."""
     return spread(X, valid)[1]
 
 
 def spread(
     X: Tensor, valid: Tensor | None = None, centre: Literal["mean", "median"] = "mean"
 ) -> tuple[Tensor, Tensor]:
-    """The relative residual and the high-frequency ratio.
+    """Return the relative residual and the high-frequency ratio.
 
-    From one residual where both are taken to the mean.
+    Both come from one residual if both are relative to the mean.
     """
     Z, _ = present(X, valid)
     to_mean = residual(X, valid)
@@ -93,13 +93,13 @@ def spread(
 
 
 def ranks(X: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Effective rank, stable rank and participation ratio, each (B,).
+    """Return effective rank, stable rank and participation ratio, each (B,).
 
     `exp(−Σ p ln p)` with p = σ/Σσ; `‖X‖_F²/‖X‖₂²`; `(Σσ²)²/Σσ⁴`.
 
     The σ² are the eigenvalues of the smaller Gram matrix, at a quarter of the cost of the singular
     values themselves. Squaring loses those below about 1e-7 σ₁; they count as zero, which changes
-    the effective rank by less than one part in a thousand, the other two by nothing.
+    the effective rank by less than one part in a thousand, and the other two not at all.
     """
     Z, _ = present(X, valid)
     Z = Z / _positive(Z.abs().amax((1, 2), keepdim=True))  # squares neither overflow nor vanish
@@ -119,11 +119,11 @@ def ranks(X: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor, Tenso
 
 
 def mean_cosine(X: Tensor, valid: Tensor | None = None) -> Tensor:
-    """The mean of `cos(x_i, x_j)` over i ≠ j, (B,); 1 without pairs.
+    """Return the mean of `cos(x_i, x_j)` over i ≠ j, (B,); 1 without pairs.
 
     Computed as `(‖Σ x̂_i‖² − Σ ‖x̂_i‖²) / (n(n−1))`.
 
-    A zero token is at right angles to the others; if all are zero, they are all alike.
+    A zero token counts as orthogonal to the others; if all are zero, they count as equal.
     """
     Z, n = present(X, valid)
     unit = Z / _positive(Z.norm(dim=2, keepdim=True))
@@ -134,9 +134,9 @@ def mean_cosine(X: Tensor, valid: Tensor | None = None) -> Tensor:
 
 
 def restricted(P: Tensor, kept: Tensor) -> Tensor:
-    """The pattern among the tokens `kept (B, T)` alone, (B, H, T, T).
+    """Return the pattern among only the tokens `kept (B, T)`, (B, H, T, T).
 
-    Other queries and keys are at zero, rows are renormalised.
+    Other queries and keys are zero, and rows are renormalised.
     """
     both = (kept[:, :, None] & kept[:, None, :]).to(P.dtype)  # (B, T, T)
     P = P * both[:, None]
@@ -144,9 +144,9 @@ def restricted(P: Tensor, kept: Tensor) -> Tensor:
 
 
 def row_entropy(P: Tensor) -> Tensor:
-    """The mean entropy of the rows in nats, (B, H), over the rows that attend at all.
+    """Return the mean entropy of attention rows in nats, (B, H), over rows that are not zero.
 
-    Logarithms have the precision of P, whose own rounding weighs as much; the sums are in float64.
+    Logarithms have the precision of P, whose own rounding matters as much; sums are in float64.
     """
     terms = P.clamp_min(torch.finfo(P.dtype).tiny).log_().mul_(P)  # (B, H, T, S)
     rows = (P.amax(3) > 0).sum(2)
@@ -154,7 +154,7 @@ def row_entropy(P: Tensor) -> Tensor:
 
 
 def squared_distances(X: Tensor, valid: Tensor | None = None) -> Tensor:
-    """`D_ij = ‖x_i − x_j‖²`, (B, T, T)."""
+    """Return the squared distances `D_ij = ‖x_i − x_j‖²`, (B, T, T)."""
     R = residual(X, valid)  # the same distances, and less cancels where the tokens are nearly equal
     size = R.square().sum(2)  # (B, T)
     D = (size[:, :, None] + size[:, None, :] - 2 * R @ R.mT).clamp_min_(0)
@@ -163,17 +163,17 @@ def squared_distances(X: Tensor, valid: Tensor | None = None) -> Tensor:
 
 
 def dirichlet_energy(P: Tensor, D: Tensor) -> Tensor:
-    """`½ Σ_ij P_ij ‖x_i − x_j‖²`, (B, H), of a square pattern and distances `D (B, T, T)`."""
+    """Return `½ Σ_ij P_ij ‖x_i − x_j‖²`, (B, H), of square patterns and distances `D (B, T, T)`."""
     return (P.flatten(2).double() @ D.flatten(1)[..., None])[..., 0] / 2
 
 
 def singular_ratio(P: Tensor) -> Tensor:
-    """`σ₂/σ₁` of every pattern, (B, H).
+    """Return `σ₂/σ₁` of every pattern, (B, H).
 
-    Up to `EXACT` keys from the eigenvalues of `PᵀP` (where σ₂ is small, from the singular values of
-    P): exact to 1e-5 of a float32 pattern, 1e-12 of a float64 one. Beyond, Rayleigh–Ritz on the
-    Krylov space of `PᵀP` with 8 columns and 6 powers: from below, to 1e-6 where σ₁₀ is well under
-    σ₂, within 0.02 where dozens of singular values are nearly equal.
+    Up to `EXACT` keys it comes from the eigenvalues of `PᵀP` (or the singular values of P if σ₂ is
+    small): exact to 1e-5 for a float32 pattern, 1e-12 for a float64 one. Beyond, it comes from
+    Rayleigh–Ritz on the Krylov space of `PᵀP` with 8 columns and 6 powers: a lower estimate, to
+    1e-6 if σ₁₀ is well under σ₂, within 0.02 if dozens of singular values are nearly equal.
     """
     B, H, T, S = P.shape
     flat = at_least_float32(P.reshape(B * H, T, S))
@@ -191,7 +191,7 @@ def singular_ratio(P: Tensor) -> Tensor:
 
 
 def _krylov(P: Tensor) -> Tensor:
-    """An orthonormal basis of the span of `Y, (PᵀP)Y, …, (PᵀP)^m Y`, (N, S, 8·6).
+    """Return an orthonormal basis of the span of `Y, (PᵀP)Y, …, (PᵀP)^m Y`, (N, S, 8·6).
 
     Y is random and fixed.
     """
@@ -210,9 +210,9 @@ def _krylov(P: Tensor) -> Tensor:
 
 
 def _eigenvalues(G: Tensor) -> Tensor:
-    """Eigenvalues of Gram matrices, ascending, (N, m).
+    """Return the eigenvalues of Gram matrices, ascending, (N, m).
 
-    By singular values where LAPACK's eigensolver does not converge.
+    From singular values if LAPACK's eigensolver does not converge.
     """
     try:
         return decompose_batch(torch.linalg.eigvalsh, G)
@@ -221,7 +221,7 @@ def _eigenvalues(G: Tensor) -> Tensor:
 
 
 def _positive(x: Tensor) -> Tensor:
-    """A divisor: 1 in place of 0."""
+    """Return a divisor: 1 in place of 0."""
     return torch.where(x > 0, x, 1.0)
 
 

@@ -12,9 +12,9 @@ DRAWS = 4000
 def t_interval_of_sums(
     n: float, first: float, second: float
 ) -> tuple[float, float | None, float | None]:
-    """The mean of n numbers and its 95 % Student-t interval, from `first` = Σm and `second` = Σm².
+    """Return the mean of n numbers and its 95 % Student-t interval, from Σm and Σm².
 
-    One number has no interval.
+    They are given as `first` and `second`. One number has no interval.
     """
     from scipy.special import stdtrit  # Student's quantile; scipy is slow to load
 
@@ -27,12 +27,12 @@ def t_interval_of_sums(
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """The mean of these numbers and its 95 % Student-t interval; of one number there is none."""
+    """Return the mean of these numbers and its 95 % Student-t interval; None for one number."""
     return t_interval_of_sums(len(values), sum(values), sum(value * value for value in values))
 
 
 def bootstrap_interval(values: Sequence[float], draws: int = DRAWS) -> tuple[float, float, float]:
-    """The mean of these numbers, and the middle 95 % of it over numbers resampled with replacement.
+    """Return the mean of these numbers and its 95 % bootstrap interval.
 
     >>> bootstrap_interval([2.0, 2.0, 2.0])
     (2.0, 2.0, 2.0)

@@ -36,14 +36,14 @@ class MatrixSums:
 class MatrixSketch:
     """The range of `C = Σ x xᵀ` in N = n² dimensions, without forming C.
 
-    `Y = C Ω` is summed, with a fixed Ω (N, ℓ) per head.
+    It sums `Y = C Ω`, with a fixed Ω (N, ℓ) per head.
 
     `Y` is linear in C, so shards that share Ω add. Ω holds the first ℓ inputs themselves
     (`from_pilot`): drawn from the distribution whose covariance is sought, they lie along its
     leading eigenvectors, where random directions would not. The Nyström form `Y (ΩᵀY)⁺ Yᵀ` never
-    overstates an eigenvalue, what it misses of the trace is known (the trace itself is exact), and
-    with at most ℓ inputs nothing is missed. Cost: `2·N·ℓ` per head and input. Memory:
-    `8·N·ℓ` bytes per head, float32, for Y and Ω.
+    overstates an eigenvalue. How much of the trace it misses is known (the trace itself is exact),
+    and with at most ℓ inputs it misses nothing. Cost: `2·N·ℓ` per head and input. Memory: `8·N·ℓ`
+    bytes per head, float32, for Y and Ω.
     """
 
     tests: dict[Site, Tensor]  # site → Ω (H, N, ℓ)
@@ -53,7 +53,7 @@ class MatrixSketch:
 
     @classmethod
     def from_pilot(cls, pilot: MatrixGram) -> Self:
-        """A sketch that has seen the inputs of `pilot`, and tests all others against them."""
+        """Return a sketch that has seen the inputs of `pilot` and tests all others against them."""
         sketch = cls({}, of=pilot.of)
         for site, sums in pilot.result().items():
             samples = sums.sketch  # (H, ℓ, N)
@@ -95,7 +95,7 @@ class MatrixSketch:
         return self.sites
 
     def forget(self, site: Site) -> None:
-        """Let go of Y and Ω of a site when their analysis is made; means and variances stay."""
+        """Free Y and Ω of a site after their analysis; means and variances stay."""
         self.tests.pop(site, None)
         self.sites[site].sketch = self.sites[site].sketch.new_zeros(0)
 
@@ -123,7 +123,7 @@ class MatrixGram:
         samples, self.sites[site] = found
         if float(self.sites[site].number) > self.most:
             raise EigenlensError(
-                f"the exact matrix spectra hold at most {self.most} inputs in memory; "
+                f"exact matrix spectra keep at most {self.most} inputs in memory; "
                 "use the sketch, fewer inputs, or a larger limit"
             )
         self._batches.setdefault(site, []).append(samples.clone())
@@ -162,18 +162,18 @@ class MatrixGram:
         return self.sites
 
     def forget(self, site: Site) -> None:
-        """Let go of the samples of a site when their analysis is made; means and variances stay."""
+        """Free the samples of a site after their analysis; means and variances stay."""
         self.sites[site].sketch = self.sites[site].sketch.new_zeros(0)
 
 
 def matrix_samples(
     call: AttentionCall, of: str, sums: MatrixSums | None, space: Workspace
 ) -> tuple[Tensor, MatrixSums] | None:
-    """The complete inputs of a call as vectors (H, B, N), and the sums of its site.
+    """Return the complete inputs of a call as vectors (H, B, N), and the sums of its site.
 
-    All but the sketch is added to the sums.
+    Everything but the sketch is added to the sums.
 
-    None where every input is padded.
+    None if every input is padded.
     """
     mask, complete = complete_inputs(call)
     if mask is None:
@@ -200,7 +200,8 @@ def matrix_samples(
     same_shape(call.site.full_label, tuple(sums.valid.shape), tuple(mask.shape))
     if not torch.equal(sums.valid, mask):
         raise EigenlensError(
-            f"{call.site.full_label} was seen with two different masks; matrix spectra need one"
+            f"{call.site.full_label} was seen with two different masks, but matrix spectra need"
+            " one mask"
         )
     pairs = Pairs(sums.valid)
     samples = pairs.vectors(values)
@@ -223,7 +224,9 @@ def _copy_add(mine: MatrixSums, theirs: MatrixSums) -> MatrixSums:
 def _same_mask(mine: MatrixSums, theirs: MatrixSums) -> None:
     same_shape("a site", tuple(mine.first.shape), tuple(theirs.first.shape))
     if not torch.equal(mine.valid, theirs.valid):
-        raise EigenlensError("a site was seen with two different masks; matrix spectra need one")
+        raise EigenlensError(
+            "a site was seen with two different masks, but matrix spectra need one mask"
+        )
 
 
 def _state(sites: dict[Site, MatrixSums]) -> State:

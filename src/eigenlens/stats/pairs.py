@@ -16,17 +16,16 @@ from ..errors import EigenlensError
 class Pairs:
     """The N pairs (query, key) that a mask allows, in row order.
 
-    A matrix (T, S) and its vector (N,) are two views.
+    They convert a matrix (T, S) to its vector (N,) and back.
 
-    Invalid pairs have no coordinate at all, so a causal head of length n lives in n(n+1)/2
-    dimensions.
+    Invalid pairs have no coordinate, so a causal head of length n has n(n+1)/2 dimensions.
     """
 
     valid: Tensor  # (T, S) bool
 
     @cached_property
     def index(self) -> Tensor:
-        """Positions in the flattened matrix, (N,)."""
+        """Positions of the pairs in the flattened matrix, (N,)."""
         return self.valid.flatten().nonzero()[:, 0]
 
     @property
@@ -35,23 +34,23 @@ class Pairs:
 
     @cached_property
     def row_counts(self) -> Tensor:
-        """Valid keys of each query, (T,)."""
+        """The number of valid keys of each query, (T,)."""
         return self.valid.sum(1)
 
     def vectors(self, matrices: Tensor) -> Tensor:
-        """(…, T, S) → (…, N)."""
+        """Turn matrices (…, T, S) into vectors (…, N)."""
         flat = matrices.flatten(-2)
         return flat if self.number == flat.shape[-1] else flat.index_select(-1, self.index)
 
     def matrices(self, vectors: Tensor, fill: float = 0.0) -> Tensor:
-        """(…, N) → (…, T, S), with `fill` where no pair is."""
+        """Turn vectors (…, N) into matrices (…, T, S), with `fill` where there is no pair."""
         T, S = self.valid.shape
         flat = vectors.new_full((*vectors.shape[:-1], T * S), fill)
         flat[..., self.index] = vectors
         return flat.unflatten(-1, (T, S))
 
     def row_means(self, vectors: Tensor) -> Tensor:
-        """(…, N) → (…, T): the mean of each row over its valid keys."""
+        """Return the mean of each row over its valid keys, (…, N) → (…, T)."""
         T, S = self.valid.shape
         if self.number == T * S:
             return vectors.unflatten(-1, (T, S)).mean(-1)
@@ -60,7 +59,7 @@ class Pairs:
         return sums / self.row_counts.clamp_min(1)
 
     def less_row_means(self, vectors: Tensor) -> Tensor:
-        """The projection P that softmax cannot see past, each row less its own mean: (…, N)."""
+        """Subtract from each row its own mean, which softmax ignores: (…, N)."""
         T, S = self.valid.shape
         if self.number == T * S:
             rows = vectors.unflatten(-1, (T, S))
@@ -70,12 +69,12 @@ class Pairs:
 
 
 def complete_inputs(call: AttentionCall) -> tuple[Tensor | None, Tensor | None]:
-    """The mask `(T, S)` of inputs without padding, and which `(B,)` those are.
+    """Return the mask `(T, S)` of inputs without padding, and which inputs `(B,)` these are.
 
-    The mask is None where there are none, the inputs are None where it is all.
+    The mask is None if there are none; the inputs are None if it is all of them.
 
-    A matrix over positions has the same pairs in every input; a padded input would leave some of
-    them without a value.
+    A matrix over positions has the same pairs in every input; a padded input would have no value
+    for some of them.
     """
     shape = call.mask_shape
     if shape.form in {"full", "causal", "fixed"}:
@@ -87,6 +86,7 @@ def complete_inputs(call: AttentionCall) -> tuple[Tensor | None, Tensor | None]:
     first = valid[int(complete.int().argmax())]
     if not bool((valid[complete] == first).all()):
         raise EigenlensError(
-            f"{call.site.full_label} was seen with two different masks; matrix spectra need one"
+            f"{call.site.full_label} was seen with two different masks, but matrix spectra need"
+            " one mask"
         )
     return first, complete

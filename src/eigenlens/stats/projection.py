@@ -1,4 +1,4 @@
-"""How held-out score matrices lie in a basis that is already known."""
+"""Project held-out score matrices on bases that are already known."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .workspace import Workspace
 class ProjectionSums:
     """Sums over held-out inputs, with `a = Zᵀx` for a basis Z (N, m).
 
-    One entry per head in the basis of the head itself; of the layer's and the stack's basis the sum
-    over their heads.
+    In the basis of a head, one entry per head; in the basis of a layer or stack, the sum over its
+    heads.
     """
 
     number: Tensor  # () samples

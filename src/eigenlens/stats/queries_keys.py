@@ -23,14 +23,14 @@ VECTOR_SHAPES = {
     "key_positions": "G S D",
     "key_counts": "S",
 }
-"""What a file must hold of a site."""
+"""What a file must hold for a site."""
 
 
 @dataclass
 class VectorSums:
     """Sums over valid tokens: `number` (), `first` (H, D), `second` (H, D, D).
 
-    Keys per key-value head, queries scaled.
+    Keys are counted per key-value head, queries are scaled.
 
     `positions` (H, n, D) are the sums of each position over the inputs, `counts` (n,) how many
     inputs reach it.
@@ -54,10 +54,10 @@ class VectorSums:
 class QueryKeyMoments:
     """`Σ q`, `Σ qqᵀ`, `Σ k`, `Σ kkᵀ` of every head, and `Σ q`, `Σ k` of every position.
 
-    What the best static subspace for `QKᵀ` is made from, and the mean of what it leaves out.
-    Queries carry the score scale, so that `E[qqᵀ]` and `E[kkᵀ]` together give the second moment of
-    the scores. Cost: `T·D² + S·D²` a head and input. Memory: `8·D·(D + n)` bytes per query head and
-    key-value head.
+    From these come the best static subspace for `QKᵀ`, and the mean of what it leaves out. Queries
+    include the scale of the scores, so that `E[qqᵀ]` and `E[kkᵀ]` together give the second moment
+    of the scores. Cost: `T·D² + S·D²` per head and input. Memory: `8·D·(D + n)` bytes per query
+    head and key-value head.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""Where a relative residual says nothing: below the rounding of the arithmetic behind the tokens.
+"""Where a relative residual is meaningless: below the rounding of the arithmetic.
 
-Tokens that are one vector in exact arithmetic come out of a model with entries that are each off by
-a few `ε`, the spacing of the numbers at 1. Where none is off by more than `4ε` of its size, neither
-is their mean, and so
+Tokens that are equal in exact arithmetic come out of a model with errors of a few `ε` in each entry
+(`ε` is the spacing of the numbers at 1). If none is off by more than `4ε` of its size, neither is
+their mean, and so
 
     ‖X − 1x̄ᵀ‖ / ‖X‖ ≤ 2 · 4ε = 8ε        (9.5e-07 in float32, 1.8e-15 in float64).
 
@@ -25,13 +25,13 @@ WORDS = "below rounding"
 
 
 def precision_of(module: nn.Module) -> Precision:
-    """The coarsest type of the parameters, such as `float32`."""
+    """Return the coarsest type of the parameters, such as `float32`."""
     kinds = {p.dtype for p in module.parameters()}
     return next((name for name in PRECISIONS if getattr(torch, name) in kinds), "float32")
 
 
 def rounding_floor(precision: Precision) -> float:
-    """`8ε` of a type by its name.
+    """Return `8ε` of a type by its name.
 
     >>> rounding_floor("float32")
     9.5367431640625e-07
@@ -40,14 +40,14 @@ def rounding_floor(precision: Precision) -> float:
 
 
 def describe_residual(value: float, floor: float, form: str = ".2g") -> str:
-    """A residual in a sentence."""
+    """Write a residual for a sentence."""
     return WORDS if value < floor else format(value, form)
 
 
 def rows_in_words(
     rows: Sequence[dict[str, Any]], names: Collection[str], floor: float
 ) -> list[dict[str, Any]]:
-    """Rows to read: in the columns `names`, numbers below the floor are replaced by words."""
+    """Return rows for people: in the columns `names`, words replace numbers below the floor."""
     return [
         {
             key: WORDS if key in names and isinstance(value, float) and value < floor else value

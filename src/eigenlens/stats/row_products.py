@@ -9,7 +9,7 @@ returns, per head, summed over the inputs b and the queries i of a batch,
 
 and the same two sums for rows with their own mean removed, `s'_ij = s_ij − r_i`, `r_i = mean_j
 s_ij` over valid keys. Without a mask `first` does not depend on k and the sums of s' follow from
-those of s, so they are left out. Where the mask is the same in every input they follow at the end
+those of s, so they are left out. If the mask is the same in every input, they follow at the end
 from two maps, `Σ_b s_ij` and `Σ_b r_i s_ij` (`MapSums`).
 """
 
@@ -26,7 +26,7 @@ from .workspace import Workspace
 BLOCK = 64
 """Keys per block of the causal form.
 
-Its masked diagonal costs n²·BLOCK/2 against n²·D for the factorised rest.
+Its masked diagonal costs n²·BLOCK/2, the factorised rest n²·D.
 """
 
 
@@ -48,7 +48,7 @@ MAP_SHAPES = {
     "means": "H T",
     "mean_squares": "H T",
 }
-"""What a file must hold of a site, by the kind of its sums."""
+"""What a file must hold for a site, by the kind of its sums."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class RowSums:
         return self.second_less_mean is not None
 
     def as_masked(self) -> RowSums:
-        """The same sums in the masked form: all keys were valid in every row."""
+        """Return the same sums in the masked form, as if all keys were valid in every row."""
         if self.masked:
             return self
         H, S, _ = self.second.shape
@@ -95,7 +95,7 @@ class RowSums:
         return RowSums(**{name: x + theirs[name] for name, x in mine.items()})
 
     def add_(self, other: RowSums) -> RowSums:
-        """`plus` in place where the layouts agree: the pass over the data allocates nothing."""
+        """Add in place if the layouts agree, so that the pass over the data allocates nothing."""
         if (
             self.masked != other.masked
             or self.count.shape != other.count.shape
@@ -116,7 +116,7 @@ class RowSums:
         return named
 
     def double(self) -> RowSums:
-        """In float64 and in memory of its own."""
+        """Return a copy in float64 with its own memory."""
         return RowSums(
             **{
                 name: x.to(torch.float64, copy=True).contiguous()
@@ -129,7 +129,7 @@ class RowSums:
 class MapSums:
     """Rows under a mask that is the same in every input.
 
-    `finished` turns them into `RowSums` when all inputs are in.
+    `finished` turns them into `RowSums` when all inputs have been added.
     """
 
     inputs: Tensor  # ()
@@ -161,9 +161,9 @@ class MapSums:
         return self
 
     def finished(self) -> RowSums:
-        """`first = mapᵀ v`, and the expansion of `Σ (s−r)_j (s−r)_k v_j v_k`.
+        """Compute `first = mapᵀ v`, and expand `Σ (s−r)_j (s−r)_k v_j v_k`.
 
-        Once per study: n³ per head, n² when causal.
+        Once per study: n³ per head, n² if causal.
         """
         T, S = self.valid.shape[1:]
         maps = torch.stack([self.sum_map, self.mean_map])
@@ -182,7 +182,7 @@ class MapSums:
         return RowSums(rows, self.second, first, self.inputs * pairs, less, first - means)
 
     def _causal(self, maps: Tensor) -> tuple[Tensor, ...]:
-        """Query i counts for keys j and k where i ≥ max(j, k): sums from the last query back."""
+        """Sum from the last query back: query i counts for keys j and k if i ≥ max(j, k)."""
         n = maps.shape[-1]
         at = torch.arange(n, device=maps.device)
         latest = torch.maximum(at[:, None], at)  # max(j, k)
@@ -201,9 +201,9 @@ class MapSums:
 def row_sums(
     call: AttentionCall, of: str = "scores", space: Workspace | None = None
 ) -> RowSums | MapSums:
-    """The sums over the rows of one call, by the cheapest exact way its mask allows.
+    """Return the sums over the rows of one call, in the cheapest exact way its mask allows.
 
-    They live until `space` is used again.
+    They are valid until `space` is used again.
     """
     form, space = call.mask_shape.form, space or Workspace()
     if of == "scores" and call.linear:
@@ -223,27 +223,27 @@ def row_sums(
 
 
 def _joined(x: Tensor, name: str, space: Workspace) -> Tensor:
-    """(H, B, m, c) → (H, m, B·c): the batch joins the last dimension.
+    """Join the batch with the last dimension, (H, B, m, c) → (H, m, B·c).
 
-    So one GEMM sums over both.
+    One GEMM then sums over both.
     """
     H, B, m, c = x.shape
     return space.copy(name, x.transpose(1, 2)).view(H, m, B * c)
 
 
 def _gram(z: Tensor) -> Tensor:
-    """`Σ_b z_bᵀ z_b` per head: (B, H, T, S) → (H, S, S)."""
+    """Return `Σ_b z_bᵀ z_b` per head: (B, H, T, S) → (H, S, S)."""
     return _products(z, z)
 
 
 def _products(left: Tensor, right: Tensor) -> Tensor:
-    """`Σ_b left_bᵀ right_b` per head, one GEMM: (B, H, T, m) × (B, H, T, n) → (H, m, n)."""
+    """Return `Σ_b left_bᵀ right_b` per head, one GEMM: (B, H, T, m) × (B, H, T, n) → (H, m, n)."""
     H, m, n = left.shape[1], left.shape[3], right.shape[3]
     return left.permute(1, 3, 0, 2).reshape(H, m, -1) @ right.transpose(0, 1).reshape(H, -1, n)
 
 
 def _symmetric(left: Tensor, right: Tensor, space: Workspace) -> Tensor:
-    """`left rightᵀ` where the product is symmetric.
+    """Return `left rightᵀ` if the product is symmetric.
 
     Only the blocks up to the diagonal are multiplied.
     """
@@ -257,9 +257,9 @@ def _symmetric(left: Tensor, right: Tensor, space: Workspace) -> Tensor:
 
 
 def _factorised(call: AttentionCall, k: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
-    """`Σ_b K (QᵀQ) Kᵀ`, and the keys joined over the batch (H, S, B·D).
+    """Return `Σ_b K (QᵀQ) Kᵀ`, and the keys joined over the batch (H, S, B·D).
 
-    n²d instead of n³, with no score formed.
+    It costs n²d instead of n³, and no score is computed.
     """
     turned = space.matmul("turned", k, call.query_gram)  # K QᵀQ: (H, B, S, D)
     joined = _joined(k, "joined", space)
@@ -276,7 +276,7 @@ def _full(call: AttentionCall, space: Workspace) -> RowSums:
 
 
 def _rectangle(call: AttentionCall, space: Workspace) -> RowSums:
-    """Padding: the same with padded queries and keys at zero, and row means over the valid keys."""
+    """Padding: the same with zeros for padded queries and keys, and row means over valid keys."""
     shape = call.mask_shape
     assert shape.queries is not None
     assert shape.keys is not None
@@ -296,9 +296,9 @@ def _rectangle(call: AttentionCall, space: Workspace) -> RowSums:
 
 
 def _causal(call: AttentionCall, space: Workspace) -> MapSums:
-    """Causal without padding: query blocks after a key block see it whole and factorise.
+    """Causal without padding: query blocks after a key block see all of it and factorise.
 
-    Only the diagonal forms scores.
+    Only the diagonal needs scores.
 
         second_jk = k_jᵀ (Σ_{i ≥ e} q_i q_iᵀ) k_k  +  Σ_{i in block} s_ij s_ik      for keys k of
         block [s, e), j < e
@@ -353,7 +353,7 @@ def _fixed(z: Tensor, valid: Tensor) -> MapSums:
 
 
 def _varied(z: Tensor, valid: Tensor) -> RowSums:
-    """Any mask at all, (B, H or 1, T, S): n³ per head and input."""
+    """Any mask, (B, H or 1, T, S): n³ per head and input."""
     mask = valid.to(z.dtype)
     less = (z - z.sum(3, keepdim=True) / mask.sum(3, keepdim=True).clamp_min(1)) * mask
     wide = mask.expand(z.shape)

@@ -61,7 +61,7 @@ class RowMoments:
 
 
 def shapes_of(parts: State) -> dict[str, str]:
-    """The shapes that the tensors of a site should have, as `check_tensors` takes them."""
+    """Return the shapes that the tensors of a site must have, for `check_tensors`."""
     return (
         MAP_SHAPES
         if "sum_map" in parts
@@ -76,7 +76,7 @@ def _finished(sums: RowSums | MapSums) -> RowSums:
 
 
 def _added(mine: RowSums | MapSums, more: RowSums | MapSums) -> RowSums | MapSums:
-    """`mine` with `more` added, in place where the two are of one kind."""
+    """Return `mine` with `more` added, in place if both are of one kind."""
     if isinstance(mine, MapSums) and isinstance(more, MapSums) and mine.same_mask(more):
         return mine.add_(more)
     return _finished(mine).add_(_finished(more.double()))

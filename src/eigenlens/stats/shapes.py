@@ -1,4 +1,4 @@
-"""Tensors from a file against the shapes that they should have."""
+"""Check tensors from a file against the shapes that they must have."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ FLOATS = (torch.float64, torch.float32)
 def check_tensors(
     where: str, tensors: Mapping[str, Tensor], shapes: Mapping[str, str]
 ) -> dict[str, int]:
-    """The size of every letter.
+    """Return the size of every letter.
 
-    A `ValueError` where a tensor is missing, too many, of another shape, or not finite.
+    Raises a `ValueError` if a tensor is missing, unknown, of another shape, or not finite.
 
     Shapes are letters, equal ones for equal sizes, and numbers; `H|1` is either. Numbers are
     float32 or float64, masks bool.
@@ -37,11 +37,11 @@ def check_tensors(
         )
         if not fits or x.dtype not in (*FLOATS, torch.bool):
             raise ValueError(
-                f"{where}/{name} is {x.dtype} of shape {tuple(x.shape)}, and should be"
+                f"{where}/{name} is {x.dtype} of shape {tuple(x.shape)}, but must be"
                 f" ({', '.join(letters)})"
             )
         if x.dtype != torch.bool and not bool(x.isfinite().all()):
-            raise ValueError(f"{where}/{name} holds NaN or infinity")
+            raise ValueError(f"{where}/{name} contains NaN or infinity")
     return sizes
 
 

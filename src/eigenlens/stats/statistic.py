@@ -32,7 +32,7 @@ class Statistic(Protocol):
     def update(self, call: AttentionCall) -> None: ...
 
     def merge(self, other: Self) -> None:
-        """Add what `other` has seen; `other` is left as it was."""
+        """Add what `other` has seen; `other` does not change."""
 
     def state(self) -> State: ...
 
@@ -43,7 +43,7 @@ class Statistic(Protocol):
 
 
 def add_sites(mine: dict[K, T], theirs: dict[K, T], add: Callable[[T, T], T]) -> None:
-    """Merge two dictionaries of accumulators by site, without ever sharing memory between them."""
+    """Merge two dictionaries of accumulators by site, without sharing memory between them."""
     for site, other in theirs.items():
         mine[site] = add(mine[site], other) if site in mine else copy.deepcopy(other)
 
@@ -58,9 +58,9 @@ def by_site(state: State) -> dict[Site, State]:
 
 
 def same_shape(where: str, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None:
-    """Inputs of different lengths cannot share a covariance over positions."""
+    """Refuse inputs of different lengths, which cannot share a covariance over positions."""
     if mine != theirs:
         raise EigenlensError(
-            f"{where} was seen with shapes {mine} and {theirs};"
+            f"{where} was seen with shapes {mine} and {theirs}, but"
             " all inputs of a study must have one length"
         )

@@ -1,4 +1,4 @@
-"""Buffers that are used again: fresh memory per call costs more in page faults than arithmetic."""
+"""Buffers that are reused: fresh memory per call costs more in page faults than arithmetic."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Workspace:
         return held
 
     def copy(self, name: str, source: Tensor) -> Tensor:
-        """A contiguous copy of `source` in scratch memory."""
+        """Return a contiguous copy of `source` in scratch memory."""
         return self.take(name, tuple(source.shape), source).copy_(source)
 
     def matmul(self, name: str, left: Tensor, right: Tensor) -> Tensor:
-        """`left @ right` in scratch memory; leading dimensions must agree."""
+        """Return `left @ right` in scratch memory; leading dimensions must agree."""
         out = self.take(name, (*left.shape[:-1], right.shape[-1]), left)
         return torch.matmul(left, right, out=out)

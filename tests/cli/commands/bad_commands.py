@@ -33,7 +33,7 @@ BAD = {
     ),
     "model is a file": (
         lambda w, t: ("study", w.text, w.text),
-        "is a file; give the model's folder",
+        "is a file; give the folder of the model",
     ),
     "folder without config": (
         lambda w, t: ("study", folder_with(t / "m"), w.text),
@@ -41,7 +41,7 @@ BAD = {
     ),
     "folder without weights": (
         lambda w, t: ("study", model_with(w, t, Path.unlink), w.text),
-        "holds a config but no weights",
+        "has a config but no weights",
     ),
     "config of no model": (
         lambda w, t: (
@@ -61,11 +61,11 @@ BAD = {
     ),
     "weights with NaN": (
         lambda w, t: ("study", model_with(w, t, with_nan), w.text),
-        "hold NaN or infinity, in encoder.layer.1.attention.self.query.weight",
+        "contain NaN or infinity, for example in encoder.layer.1.attention.self.query.weight",
     ),
     "weights missing": (
         lambda w, t: ("study", model_with(w, t, without_a_layer), w.text),
-        "lacks 16 of its weights",
+        "16 of the weights of .* are missing",
     ),
     "weights that run code": (
         lambda w, t: ("study", model_with(w, t, as_pickle), w.text),
@@ -91,7 +91,7 @@ BAD = {
     ),
     "length over the maximum": (
         lambda w, t: ("study", w.model, w.text, "--max-length", 65),
-        "a length of 65 is over the maximum of tiny, 64 tokens",
+        "a length of 65 tokens is over the maximum of tiny, 64 tokens",
     ),
     "length of nothing": (
         lambda w, t: ("study", w.model, w.text, "--max-length", 0),
@@ -221,7 +221,10 @@ BAD = {
         lambda w, t: ("plan", w.study, "--budget", 0.5, "--estimators", "magic"),
         "no estimator 'magic'",
     ),
-    "evaluate nothing": (lambda w, t: ("evaluate", w.model, "--plan", t / "nowhere"), "is no plan"),
+    "evaluate nothing": (
+        lambda w, t: ("evaluate", w.model, "--plan", t / "nowhere"),
+        "is not a plan",
+    ),
     "evaluate another model": (
         lambda w, t: ("evaluate", w.other, "--plan", w.plan),
         "the plan was made for tiny",

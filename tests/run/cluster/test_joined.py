@@ -58,7 +58,7 @@ def test_a_worker_with_another_version_is_refused(joined, tmp_path):
         Dask(scheduler=joined.address, on_failure="partial") as engine,
         pytest.raises(
             EigenlensError,
-            match=r"has eigenlens 0\.0\.0, and this run is of .*; install the same everywhere",
+            match=r"has eigenlens 0\.0\.0, and this run was started by eigenlens .*; install the same version everywhere",
         ),
     ):
         list(engine.fold(Spelling(), some_shards(3)))
@@ -94,7 +94,8 @@ def test_workers_of_a_joined_cluster_die_and_others_come_until_the_scheduler_die
         with pytest.raises(EigenlensError) as told:
             list(folds)
         assert str(told.value).startswith(
-            f"the scheduler at {joined.address} is lost; what was merged is kept"
+            f"the connection to the scheduler at {joined.address} is lost; if the work has a folder,"
+            " what was merged is kept there"
         )
     joined.kill_workers()  # one that has not heard of it yet would go on
     for file in tmp_path.iterdir():

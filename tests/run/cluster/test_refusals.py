@@ -24,14 +24,14 @@ def test_work_that_cannot_travel_is_refused(engine):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "a number of workers to start here, or the address"),
+        ({}, "the number of workers to start here, or `scheduler`"),
         (
             {"workers": 1, "scheduler": "tcp://127.0.0.1:1"},
-            "a number of workers to start here, or the address",
+            "the number of workers to start here, or `scheduler`",
         ),
         ({"workers": 0}, "at least 1 worker, not 0"),
         ({"workers": 1, "threads": 0}, "at least 1 thread, not 0"),
-        ({"workers": 1, "on_failure": "ignore"}, "stop or end partial, not 'ignore'"),
+        ({"workers": 1, "on_failure": "ignore"}, "'stop' or 'partial', not 'ignore'"),
     ],
 )
 def test_an_engine_that_cannot_be_is_refused(given, message):
@@ -50,7 +50,7 @@ def test_a_scheduler_that_is_not_there_is_told(address, monkeypatch):
 
 
 def test_an_engine_that_is_not_running_says_so():
-    with pytest.raises(EigenlensError, match="is not running; use it with `with`"):
+    with pytest.raises(EigenlensError, match="is not running; use it in a `with` block"):
         list(Dask(workers=1).fold(Spelling(), some_shards(1)))
 
 

@@ -52,5 +52,5 @@ def test_a_shard_that_kills_its_worker_each_time_is_named_and_no_other(partial):
     found = list(partial.fold(Failing(die=(3,)), some_shards(11)))
     assert whole(found) == ["((((((0 1) 2) 4) 5) 6) 7)", "((8 9) 10)"]
     assert [(failure.shard, failure.error) for at in found for failure in at.failed] == [
-        (3, "its worker died each of the 2 times that it was tried alone")
+        (3, "its worker died each of the 2 times that this shard was tried alone")
     ]

@@ -33,13 +33,13 @@ def test_single_diagnostics_and_thresholds(place, llama, data):
                 " sinks"
             ),
         ),
-        ({"thresholds": {"sinks": {"epsilon": "much"}}}, "epsilon is a number"),
+        ({"thresholds": {"sinks": {"epsilon": "much"}}}, "epsilon must be a number"),
         ({"thresholds": {"sinks": {"eps": 0.1}}}, "sinks has no setting 'eps'"),
         ({"thresholds": {"snks": {}}}, "no diagnostic 'snks'"),
         ({"diagnostics_every": 0}, "every n-th input, with n at least 1, not 0"),
         ({"thresholds": {"sinks": 0.3}}, "the thresholds of sinks are settings by name"),
         ({"thresholds": {"spikes": {"size": math.inf}}}, "size"),
-        ({"thresholds": {"induction": {"seed": 10**30}}}, "a seed is a whole number"),
+        ({"thresholds": {"induction": {"seed": 10**30}}}, "seed must be a whole number"),
         (
             {"only": ["keys"], "thresholds": {"sinks": {"epsilon": 0.2}}},
             "not among the statistics that were asked for",
@@ -69,7 +69,7 @@ def test_the_command_takes_thresholds(run, place, data):
     assert done.code == 0 and all(head["sinks_rate"] == 1 for head in json.loads(done.out)["heads"])
     for wrong, message in (
         ("epsilon=0", "such as sinks.epsilon=0.2"),
-        ("sinks.epsilon=x", "epsilon is a number"),
+        ("sinks.epsilon=x", "epsilon must be a number"),
     ):
         done = run(*asked, "-o", place / "wrong", "--thresholds", wrong)
         assert (done.code, message in done.err, (place / "wrong").exists()) == (2, True, False)
@@ -100,9 +100,9 @@ def test_compare_says_what_changed(run, place, llama, data, made):
         row["change"] == 0 and row["settings"] is None for row in same.changes()
     )
     strict = study(llama, data, **SMALL, only=["sinks"], thresholds={"sinks": {"epsilon": 0.9}})
-    assert "but with epsilon 0.3 and 0.9" in compare(alone[0], strict).sentence or not any(
-        row["left"] for row in same.changes() if row["number"] == "rate"
-    )
+    assert "measured with different settings: epsilon 0.3 and 0.9" in compare(
+        alone[0], strict
+    ).sentence or not any(row["left"] for row in same.changes() if row["number"] == "rate")
     assert compare(alone[0], strict).changes()[0]["settings"] == "epsilon 0.3 and 0.9"
     with pytest.raises(EigenlensError, match="nothing in common"):
         compare(strict, study(llama, data, **SMALL, only=["keys"]))

@@ -126,8 +126,10 @@ def test_a_lost_scheduler_ends_the_command_and_another_one_goes_on(
             ended = run(*command, cluster.address)
         assert ended.code == 2
         last = ended.err.strip().splitlines()[-1]
-        assert last.startswith(f"eigenlens: the scheduler at {cluster.address} is lost; ")
-        assert "the same call with resume=True (--resume) goes on" in last
+        assert last.startswith(
+            f"eigenlens: the connection to the scheduler at {cluster.address} is lost; "
+        )
+        assert "repeat the call with resume=True (--resume) to go on" in last
     first, begun[:] = sorted(set(begun)), []
     with Cluster(tmp_path / "two") as cluster:
         ended = run(*command, cluster.address, "--resume")

@@ -30,7 +30,9 @@ def test_workers_that_find_other_weights_say_so(place, of_size, monkeypatch, tmp
         return real(self, *args, **more)
 
     monkeypatch.setattr(Dask, "fold", changed)
-    with pytest.raises(EigenlensError, match="has other weights here than where the run was begun"):
+    with pytest.raises(
+        EigenlensError, match="has other weights on this worker than where the run began"
+    ):
         study(folder, place / "a.txt", tmp_path / "s", **FINE, max_inputs=20, engine=of_size(2))
 
 

@@ -1,9 +1,9 @@
-"""llama2.c's `tokenizer.bin` as a `tokenizers` file.
+"""Convert llama2.c's `tokenizer.bin` to a `tokenizers` file.
 
-The binary lists pieces with scores; encoding joins, again and again, the two neighbours whose union
-has the best score. Byte-pair encoding does the same when every way of splitting a piece into two
-pieces is a merge, ranked by the score of the union. Characters without a piece become their UTF-8
-bytes, one piece each, which join with nothing.
+The binary lists pieces with scores. Its encoder repeatedly joins the two neighbours whose union has
+the best score. Byte-pair encoding does the same if every way of splitting a piece into two pieces
+is a merge, ranked by the score of the union. Characters without a piece become their UTF-8 bytes,
+one piece each, which never join.
 """
 
 import json
@@ -22,7 +22,7 @@ class VocabularyPiece(NamedTuple):
 
 
 def read_vocabulary(data: bytes, size: int) -> list[VocabularyPiece]:
-    """The pieces, by id.
+    """Return the pieces, by id.
 
     Layout: the longest length (int32), then score (float32), length (int32), bytes of each.
     """
@@ -89,7 +89,7 @@ def tokenizer_json(pieces: list[VocabularyPiece]) -> str:
 
 
 def _merges(texts: list[str], scores: list[float], ids: dict[str, int]) -> list[tuple[str, str]]:
-    """Every (left, right) whose union is a piece, the best-scored union first."""
+    """Return every (left, right) whose union is a piece, the best-scored union first."""
     ranked = sorted(range(FIRST, len(texts)), key=lambda i: -scores[i])
     splits = ((texts[i][:cut], texts[i][cut:]) for i in ranked for cut in range(1, len(texts[i])))
     return [

@@ -1,4 +1,4 @@
-"""Weights out of an ONNX graph, under the names of the module that was exported.
+"""Read weights from an ONNX graph, under the names of the module that was exported.
 
 An exporter keeps the names of embeddings, norms and biases, but stores the matrix of a linear layer
 transposed under a number (`onnx::MatMul_753`). Its name is that of the node that multiplies by it:
@@ -14,12 +14,12 @@ QUANTISED = "_quantized"
 
 
 def onnx_weights(model: bytes, name: str) -> dict[str, np.ndarray]:
-    """Every constant of the graph in float32, dequantised.
+    """Return every constant of the graph in float32, dequantised.
 
-    Linear weights as torch keeps them, `(out, in)`.
+    Linear weights have torch's layout, `(out, in)`.
 
-    A constant the graph uses without a module's name (a folded position embedding) stays under its
-    number.
+    A constant that the graph uses without a module's name (a folded position embedding) keeps its
+    number as its name.
     """
     needs("onnx", what=f"converting {name}")
     import onnx

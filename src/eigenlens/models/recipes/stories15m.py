@@ -1,6 +1,6 @@
 """TinyStories 15M: Llama, 6 layers, 6 heads, width 288, float32.
 
-From a llama2.c binary with the tokenizer behind.
+From a llama2.c binary that is followed by the tokenizer.
 """
 
 import struct
@@ -77,7 +77,7 @@ def convert(archive: Path, folder: Path) -> None:
 
 
 class _Floats:
-    """Consecutive float32 arrays of a buffer."""
+    """Yield consecutive float32 arrays of a buffer."""
 
     def __init__(self, data: bytes, offset: int) -> None:
         self.data, self.offset = data, offset
@@ -90,7 +90,7 @@ class _Floats:
 
 
 def _half_split(w: np.ndarray, heads: int) -> np.ndarray:
-    """Rows of each head from (x₀, y₀, x₁, y₁, …) to (x₀, x₁, …, y₀, y₁, …).
+    """Reorder the rows of each head from (x₀, y₀, x₁, y₁, …) to (x₀, x₁, …, y₀, y₁, …).
 
     The rotary embedding turns pairs (x, y): llama2.c keeps a pair in neighbouring rows,
     transformers half a head apart.

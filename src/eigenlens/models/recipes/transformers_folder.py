@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 
 def write_weights(folder: Path, weights: Mapping[str, torch.Tensor | np.ndarray]) -> None:
-    """`model.safetensors` in float32, each tensor in its own contiguous storage."""
+    """Write `model.safetensors` in float32, each tensor in its own contiguous storage."""
     arrays = {
         name: w.numpy(force=True) if isinstance(w, torch.Tensor) else w
         for name, w in weights.items()
@@ -34,10 +34,10 @@ def write_json_file(folder: Path, name: str, content: Mapping[str, Any]) -> None
 
 
 def write_tokenizer(folder: Path, tokenizer: bytes | str, settings: Mapping[str, Any]) -> None:
-    """`tokenizer.json` and its `tokenizer_config.json`.
+    """Write `tokenizer.json` and its `tokenizer_config.json`.
 
-    Packages ship tokenizers that cut and pad for their own use (48 tokens, say); a text must be
-    tokenised whole here.
+    Packages ship tokenizers that cut and pad for their own use (48 tokens, for example); here a
+    text must be tokenised whole.
     """
     content = json.loads(tokenizer)
     content["truncation"] = content["padding"] = None
