@@ -17,7 +17,7 @@ debian = { command -v apt-get >/dev/null && apt-get update --quiet \
 
 install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
-.PHONY: demo test test-fast lint pytest format clean
+.PHONY: demo test test-fast lint pytest format docs clean
 
 demo: $(VENV)/demo-ready
 	HF_HUB_OFFLINE=1 $(BIN)/eigenlens demo --overwrite
@@ -43,6 +43,10 @@ lint: $(VENV)/test-ready
 format: $(VENV)/test-ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The documentation as a site: open site/index.html.
+docs: $(VENV)/test-ready
+	$(BIN)/python docs/build.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -221,7 +221,7 @@ def test_the_command_prints_saves_and_takes_a_users_file(tiny, tmp_path, monkeyp
     }
     assert {row["tokens"] for row in record["tables"]["lengths"]} == {16, 32}
     section = (
-        (Path(__file__).parents[2] / "docs" / "commands.md")
+        (Path(__file__).parents[2] / "docs" / "reference" / "commands.md")
         .read_text()
         .split("\n## bench\n")[1]
         .split("\n## ")[0]

@@ -75,7 +75,7 @@ def test_as_json(explain, world, tmp_path):
     assert list(record["scores"]) == ["attention", "gradient × input", "random"]
     assert record["deletion"] == []
     listed = (
-        (Path(__file__).parents[2] / "docs" / "commands.md")
+        (Path(__file__).parents[2] / "docs" / "reference" / "commands.md")
         .read_text()
         .partition("\n## explain\n")[2]
         .partition("\n## ")[0]

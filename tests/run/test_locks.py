@@ -32,7 +32,7 @@ def names(folder):
 def test_a_second_one_is_refused_and_the_lock_goes_with_the_first(tmp_path):
     with locked(tmp_path):
         with (
-            pytest.raises(EigenlensError, match=f"^another process is at work in {tmp_path}$"),
+            pytest.raises(EigenlensError, match=f"^another process is working in {tmp_path};"),
             locked(tmp_path),
         ):
             pytest.fail("two at work in one folder")

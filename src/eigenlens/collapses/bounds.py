@@ -4,7 +4,7 @@ With `X = 1xᵀ + R` the scores of a head without mask and position bias are row
 E`, `E = scale · R W_QK Rᵀ`. Row constants vanish in the softmax, so `P_ij = q_j e^{E_ij} / Σ_k q_k
 e^{E_ik}` with `q = softmax(r)`, and the head gives `P X W = 1cᵀ + (P − 1qᵀ) R W`. All bounds are
 bounds of `P − 1qᵀ` by the spread of a row, `D_i = max_j E_ij − min_j E_ij`. The derivation is in
-docs/bounds.md. Everything is computed in float64.
+docs/concepts/bounds.md. Everything is computed in float64.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ EXAMPLE = """\
 [task]
 name = "next-bytes"         # next-bytes, next-tokens, masked-bytes, composition,
                             # nearest-neighbour, sort, repeated, convex-hull, memorise, circle,
-                            # digits; what each lets you choose: docs/training.md
+                            # digits; what each lets you choose: docs/guides/train-a-small-model.md
 data = "python-docs"        # text: a named one, a file, a folder, or a list of them
 length = 64                 # text: tokens in an input
 # characters = 400000       # text: how much of it is read

@@ -1,0 +1,1 @@
+"""What `docs/build.py` is made of."""
