@@ -20,8 +20,10 @@ from torch import Tensor
 from ..errors import EigenlensError
 
 LOCK = ".lock"
-"""The file that a process holds while it works in a folder. It is no part of any result: it goes
-when the process is done, and one that a killed process left behind locks nothing.
+"""The file that a process locks while it works in a folder.
+
+It is no part of any result: it goes when the process is done, and one that a killed process left
+behind locks nothing.
 """
 
 
