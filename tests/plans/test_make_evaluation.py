@@ -211,8 +211,8 @@ def test_an_evaluation_read_again_is_the_same(encoder, kept, place):
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda d: (d / "evaluation.json").unlink(), "holds no evaluation.json"),
-        (lambda d: (d / "evaluation.json").rename(d / "plan.json"), "holds no evaluation.json"),
+        (lambda d: (d / "evaluation.json").unlink(), "has no evaluation.json"),
+        (lambda d: (d / "evaluation.json").rename(d / "plan.json"), "has no evaluation.json"),
         (lambda d: (d / "evaluation.json").write_text('{"format": 1'), "cannot be read"),
         (lambda d: (d / "evaluation.json").write_text("[]"), "format None"),
         (lambda d: (d / "evaluation.json").write_text('{"format": 99}'), "format 99"),

@@ -245,7 +245,7 @@ def test_changed_data_is_noticed(place, bert):
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda d: (d / "plan.json").unlink(), "holds no plan.json"),
+        (lambda d: (d / "plan.json").unlink(), "has no plan.json"),
         (lambda d: (d / "plan.json").write_text("{"), "cannot be read"),
         (lambda d: (d / "plan.json").write_text('{"format": 99}'), "format 99"),
         (lambda d: (d / "plan.json").write_text("[]"), "format None"),

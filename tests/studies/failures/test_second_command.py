@@ -25,6 +25,7 @@ def test_a_second_command_in_the_folder_is_refused(
     )
     assert (refused[0].returncode, refused[0].stderr) == (
         2,
-        f"eigenlens: another process is working in {tmp_path / 's'}\n",
+        f"eigenlens: another process is working in {tmp_path / 's'}; wait for it to end, or name"
+        " another folder\n",
     )
     assert_identical(undisturbed("gram"), tmp_path / "s")
