@@ -92,6 +92,8 @@ the page of minilm in a browser, models of the catalogue, the studies and plans 
 """
 LONG = (
     "reports/test_accessibility.py",
+    "examples/test_scripts.py",
+    "examples/test_notebooks.py",
     "studies/failures/test_clusters.py",
     "run/cluster/test_folding.py",
     "studies/test_resume.py",
