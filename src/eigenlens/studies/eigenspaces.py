@@ -1,4 +1,4 @@
-"""The leading eigenvectors of a study, ready to be compared."""
+"""The leading eigenvectors of a study, for comparisons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def eigenspaces_of(
     study: Study, analysis: Analysis, level: Level, rank: int, centring: Centring
 ) -> Eigenspaces:
-    """Those of every head, layer or stack; of whole matrices only what a study keeps."""
+    """The leading eigenvectors of every head, layer or stack."""
     for what, given, known_ones in (("analysis", analysis, ANALYSES), ("level", level, LEVELS)):
         if given not in known_ones:
             raise unknown_name(what, given, known_ones)
