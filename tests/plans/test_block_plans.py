@@ -190,7 +190,7 @@ def test_what_cannot_be_planned_is_refused(place, study, bert):
             {"blocks": True, "budget": 0.5, "estimators": "mean", "seed": 1},
             "takes only a budget, and no estimators and no seed",
         ),
-        ({"budget": 0.5, "max_length": 640}, "the length of a plan is that of its study"),
+        ({"budget": 0.5, "max_length": 640}, "a plan has the length of its study"),
     ],
     ids=["no budget", "an error", "both", "estimators", "a length without blocks"],
 )

@@ -162,7 +162,7 @@ def _check(scores: Mapping[str, Tensor], fractions: Sequence[float]) -> None:
         or fractions[-1] > 1
     ):
         raise EigenlensError(
-            f"fractions rise from 0 to at most 1, and there are at least two, not {list(fractions)}"
+            f"fractions must be two or more that rise from 0 to at most 1, not {list(fractions)}"
         )
     if wrong := next(
         (name for name, x in scores.items() if not bool(torch.isfinite(x).all())), None

@@ -123,7 +123,7 @@ class Operator:
     def _fits(self, x: Tensor) -> Tensor:
         if x.shape[-3:] != self.inputs.shape:
             want = ", ".join(map(str, self.shape))
-            raise EigenlensError(f"this operator takes streams (…, {want}), not {tuple(x.shape)}")
+            raise EigenlensError(f"streams must have the shape (…, {want}), not {tuple(x.shape)}")
         return x.to(self.inputs)
 
     def __repr__(self) -> str:
@@ -263,6 +263,6 @@ def _weights(op: Operator, weights: Tensor) -> Tensor:
     B, n, _ = op.shape
     if weights.shape != (B, n):
         raise EigenlensError(
-            f"weights of the output tokens are ({B}, {n}) here, not {tuple(weights.shape)}"
+            f"weights of the output tokens must be ({B}, {n}), not {tuple(weights.shape)}"
         )
     return weights.to(op.inputs)

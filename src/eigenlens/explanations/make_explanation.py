@@ -152,7 +152,7 @@ def explain(
     others = _others(against, len(texts))
     names = _known(methods)
     if not max_memory > 0:
-        raise EigenlensError(f"the limit of memory is {max_memory} GB; it must be above 0")
+        raise EigenlensError(f"the memory limit must be above 0 GB, not {max_memory}")
     folder = check_output_dir(output_dir, overwrite, "explanation")
     check_named([model])
     loaded = load(model, device=device, tokenizer=tokenizer)
@@ -322,7 +322,7 @@ def _finite(numbers: dict[str, Tensor]) -> None:
     for name, x in numbers.items():
         if not bool(torch.isfinite(x).all()):
             raise EigenlensError(
-                f"{name} has scores that are no finite numbers: the model overflows on this input"
+                f"{name} has scores that are not finite: the model overflows on this input"
             )
 
 

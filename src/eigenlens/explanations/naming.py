@@ -76,7 +76,7 @@ def class_index(model: Model, target: Any, classes: int) -> int:
         target = number
     if not isinstance(target, int) or not 0 <= target < classes:
         raise EigenlensError(
-            f"there is no class {target!r}; {model.name} has {classes}, counted from 0"
+            f"there is no class {target!r}; {model.name} has {classes} classes, counted from 0"
         )
     return target
 

@@ -42,7 +42,7 @@ def steps_of(observed: Observed) -> list[Step]:
     if wrong := next((p for p in observed.patterns if len(p.weights) != B), None):
         raise EigenlensError(
             f"the attention {wrong.site} has {len(wrong.weights)} patterns for {B} inputs: tokens"
-            " that attend within windows have no one map of relevance"
+            " that attend within windows have no single map of relevance"
         )
     square = [
         p
@@ -103,8 +103,8 @@ def source_stream(observed: Observed) -> Stream:
     found = observed.stream(name)
     if found is None:
         raise EigenlensError(
-            f"the tokens of {name} come from outside the model, so nothing is known of them but"
-            " relevance"
+            f"the tokens of {name} come from outside the model, so only the method relevance works"
+            " for them"
         )
     return found
 

@@ -107,7 +107,8 @@ def target_of(
     if target == "output":
         if against is not None:
             raise EigenlensError(
-                "the target is either the output or the similarity to another input, not both"
+                "the target is either the output or the similarity to another input, not both:"
+                " leave out one of the two"
             )
         return Target("output", "squared norm of the output", output_score(first), "squared norm")
     if (
@@ -278,8 +279,8 @@ def _similarity(model: Model, inputs: int, against: str | Sequence[str], first: 
     others = [against] if isinstance(against, str) else list(against)
     if len(others) not in {1, inputs}:
         raise EigenlensError(
-            f"{len(others)} inputs to compare with were given for {inputs}; give one, or one for"
-            " each"
+            f"{len(others)} inputs to compare with were given for {inputs} inputs; give one, or one"
+            " for each"
         )
     for text in others:
         check_text(text, "the text to compare with")

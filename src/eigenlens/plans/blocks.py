@@ -177,8 +177,8 @@ def allocate(
     share = torch.cat([share, torch.ones_like(share[:1])])
     if (least := float(share.min(0).values.mean())) > budget:
         raise EigenlensError(
-            f"blocks cannot stay within a budget of {budget:g} here: the least they take is"
-            f" {least:.3g}"
+            f"blocks cannot stay within a budget of {budget:g} here, they take at least"
+            f" {least:.3g}; raise the budget"
         )
     choice = torch.from_numpy(on_hull(error.numpy(), share.numpy(), budget))
     chosen = thresholds[choice].split(list(heads.values()))

@@ -145,7 +145,7 @@ class Evaluation(ModelResultViews):
         return f"With {what} {', and '.join(lost)}. This takes {work}. {_speed(rows[SECONDS])}."
 
     def value(self, measure: str) -> float:
-        """The planned model's figure: `evaluation.value("cosine of the embeddings")`."""
+        """The figure of the changed model: `evaluation.value("cosine of the embeddings")`."""
         found = {row["measure"]: row["planned"] for row in self.summary}
         if measure not in found:
             raise unknown_name("measure", measure, found)

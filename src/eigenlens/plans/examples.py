@@ -186,7 +186,7 @@ class Examples:
         path = folder / FILE
         if not path.is_file() or sha256(path) != record["sha256"]:
             raise EigenlensError(
-                f"the plan in {folder} is damaged: {FILE} is missing or has changed"
+                f"the plan in {folder} is damaged: {FILE} is missing or has changed; make it anew"
             )
         x = read_tensors(path)
         tokens = tuple(

@@ -127,7 +127,7 @@ def plan(
         )
     if max_length is not None:
         raise EigenlensError(
-            f"the length of a plan is that of its study; max_length is for {option('blocks')}"
+            f"a plan has the length of its study; max_length is only for {option('blocks')}"
         )
     _check_target(budget, error)
     max_inputs = 16 if max_inputs is None else max_inputs
@@ -233,7 +233,8 @@ def _choose(measured: Measured, budget: float | None, error: float | None) -> np
     errors, work = _losses(measured), measured.table("work")
     if budget is not None and (least := work.min(0).mean()) > budget + 1e-9:
         raise EigenlensError(
-            f"these estimators cannot stay within a budget of {budget:g}; give at least {least:.3g}"
+            f"these estimators cannot stay within a budget of {budget:g}, they take at least"
+            f" {least:.3g}; raise the budget"
         )
     return (
         within_budget(errors, work, budget)

@@ -240,7 +240,8 @@ class Plan(ModelResultViews):
         path = folder / "plan.safetensors"
         if not path.is_file() or sha256(path) != record.get("sha256"):
             raise EigenlensError(
-                f"the plan in {folder} is damaged: plan.safetensors is missing or has changed"
+                f"the plan in {folder} is damaged: plan.safetensors is missing or has changed;"
+                " make it anew"
             )
         tensors = read_tensors(path)
         with report_damage(folder, "plan"):

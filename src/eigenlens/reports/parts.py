@@ -123,7 +123,7 @@ def evaluation_part(evaluation: Evaluation, key: str, whose: str) -> PagePart:
     )
     notes = _ended(evaluation)
     tables = evaluation_tables(evaluation, key)
-    title = f"The planned model ({target_label(evaluation.target)}): {whose}"
+    title = f"The changed model ({target_label(evaluation.target)}): {whose}"
     return PagePart(key, title, [evaluation.sentence], [drawn], tables, notes=notes)
 
 

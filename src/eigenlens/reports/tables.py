@@ -153,7 +153,7 @@ def collapse_tables(run: Collapse, key: str) -> dict[str, Table]:
     """The tables of a run that have rows, by name; the key of a table begins with `key`."""
     layers = run.bounds_by_layer() if run.bounds else []
     found: dict[str, tuple[str, list[dict[str, Any]]]] = {
-        "residual": ("Relative residual behind each block, by variant", run.rows()),
+        "residual": ("Relative residual after each block, by variant", run.rows()),
         "without": ("The same without the sink tokens", run.rows(tokens="without sinks")),
         "lengths": ("Share of the output by path length", run.paths),
         "single": (

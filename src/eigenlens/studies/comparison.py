@@ -224,7 +224,8 @@ class Comparison(ResultViews):
         path = Path(folder) / "comparison.safetensors"
         if not path.is_file() or sha256(path) != record.get("sha256"):
             raise EigenlensError(
-                f"the comparison in {folder} is damaged: {path.name} is missing or has changed"
+                f"the comparison in {folder} is damaged: {path.name} is missing or has changed;"
+                " make it anew"
             )
         tensors = read_tensors(path)
         with report_damage(folder, "comparison"):

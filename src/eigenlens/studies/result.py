@@ -89,7 +89,8 @@ class Study(ModelResultViews):
         facts = read_result(folder, "study", FORMAT, ("study", "MODEL", "DATA"))
         if facts.pop("seal", None) != seal(facts):
             raise EigenlensError(
-                f"the study in {folder} is damaged: study.json has changed since it was written"
+                f"the study in {folder} is damaged: study.json has changed since it was written;"
+                " make it anew"
             )
         with report_damage(folder, "study"):
             check_record(facts, {f"{name}.safetensors" for name in FILES})
@@ -97,7 +98,8 @@ class Study(ModelResultViews):
             path = folder / name
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
                 raise EigenlensError(
-                    f"the study in {folder} is damaged: {name} is missing or has another size"
+                    f"the study in {folder} is damaged: {name} is missing or has another size;"
+                    " make it anew"
                 )
         return cls(folder, facts, keep)
 
@@ -110,7 +112,8 @@ class Study(ModelResultViews):
             )
         if sha256(self.folder / file) != self.stored["files"][file]["sha256"]:
             raise EigenlensError(
-                f"the study in {self.folder} is damaged: {file} has changed since it was written"
+                f"the study in {self.folder} is damaged: {file} has changed since it was written;"
+                " make it anew"
             )
         return read_tensors(self.folder / file)
 

@@ -92,7 +92,7 @@ def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
         ):
             raise ValueError(f"{prefix} has no spectrum")
         if numbers.shape[1] not in (3, 4):  # earlier studies kept no lower bounds
-            raise ValueError(f"{prefix} has {numbers.shape[1]} numbers beside its spectrum")
+            raise ValueError(f"{prefix} has {numbers.shape[1]} numbers besides its spectrum")
         heads = sites[site].heads if site is not None and level == "head" else 1
         if len(numbers) != heads:
             raise ValueError(f"{prefix} has {len(numbers)} heads and not {heads}")
@@ -179,7 +179,7 @@ def check_rows(state: dict[str, Tensor], sites: Sites) -> None:
     for site, parts in by_site(state).items():
         sizes = check_tensors(str(site), parts, shapes_of(parts))
         if (sizes["H"], sizes["S"]) != (sites[site].heads, sites[site].keys):
-            raise ValueError(f"the rows of {site} have the sizes {sizes}")
+            raise ValueError(f"the rows of {site} have the sizes {sizes}, which do not fit")
 
 
 def check_moments(state: dict[str, Tensor], sites: Sites) -> None:
@@ -188,7 +188,9 @@ def check_moments(state: dict[str, Tensor], sites: Sites) -> None:
     for site, parts in by_site(state).items():
         sizes = check_tensors(str(site), parts, VECTOR_SHAPES)
         if sizes != {letter: getattr(sites[site], name) for letter, name in names.items()}:
-            raise ValueError(f"the queries and keys of {site} have the sizes {sizes}")
+            raise ValueError(
+                f"the queries and keys of {site} have the sizes {sizes}, which do not fit"
+            )
 
 
 def check_depth(state: dict[str, Tensor]) -> None:
@@ -198,7 +200,7 @@ def check_depth(state: dict[str, Tensor]) -> None:
         check_schema(site.layer, LAYER, f"the layer of {name[:80]}")
         check_tensors(str(site), {point: x}, {point: SHAPES[point]})
         if float(x[..., 0].min()) < 0:
-            raise ValueError(f"{name} counts fewer inputs than none")
+            raise ValueError(f"{name} counts a negative number of inputs")
 
 
 def read_matrices(tensors: dict[str, Tensor], sites: Sites) -> dict[Site, dict[str, Tensor]]:
@@ -218,7 +220,7 @@ def read_matrices(tensors: dict[str, Tensor], sites: Sites) -> dict[Site, dict[s
             known.keys,
             pairs.number,
         ):
-            raise ValueError(f"the matrices of {site} have the sizes {size}")
+            raise ValueError(f"the matrices of {site} have the sizes {size}, which do not fit")
         for part, fill in (("vectors", 0.0), ("mean", torch.nan), ("variance", torch.nan)):
             parts[part] = pairs.matrices(parts[part].float(), fill=fill)
     return found

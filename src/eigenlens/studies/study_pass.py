@@ -248,5 +248,5 @@ def _check_finite(sums: State) -> None:
     for name, x in sums.items():
         if not bool(torch.isfinite(x).all()):
             raise EigenlensError(
-                f"its {name.partition(':')[0]} are not finite; the model or its inputs are broken"
+                f"its {name.partition(':')[0]} are not finite; check the model and its inputs"
             )

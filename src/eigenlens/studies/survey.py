@@ -65,7 +65,7 @@ def probe(model: Model, inputs: Inputs, options: Options) -> dict[Site, SiteInfo
     def note(call: AttentionCall) -> None:
         if call.site.layer == 0 and not bool(torch.isfinite(call.q).all()):
             raise EigenlensError(
-                f"the queries of {call.name} are not finite; the model or its inputs are broken"
+                f"the queries of {call.name} are not finite; check the model and its inputs"
             )
         sites[call.site] = SiteInfo.of_call(call)
 

@@ -188,7 +188,7 @@ BAD = {
     ),
     "compare too much": (
         lambda w, t: ("compare", w.study, w.study, "--ranks", "17"),
-        "17 is more than the 16",
+        "rank must be at most 16, the dimensions of a row, not 17",
     ),
     "compare nothing": (
         lambda w, t: ("compare", w.study, w.study, "--ranks", "4,x"),
