@@ -31,11 +31,11 @@ SHOWN = {  # what is shown, and the beginning of what it says of itself
     "study.overlap(rank=4)": "Two heads share",
     "study.depth": "The effective rank of the tokens goes from",
     "el.compare(study, other)": (
-        "bert on text.txt (study) and bert on text.txt (other): their heads share"
+        "bert on text.txt (study) and bert on text.txt (other): two heads, one of each study, share"
     ),
     "plan": "4 heads (",
     "evaluation": "With the plan",
-    "collapse": "The tokens go from a relative residual of",
+    "collapse": "Over 2 blocks the distance of the tokens from one common vector (relative residual)",
 }
 
 

@@ -39,10 +39,10 @@ def test_the_sentence_names_what_holds_the_tokens_apart():
     skips = sentence(
         made_up(full=0.4, SAN=1e-4, **{"SAN+MLP": 1e-3, "SAN+skip": 0.3, "without norm": 0.35})
     )
-    assert "attention alone would collapse at block 1 (0.01)" in skips
+    assert "With attention alone the tokens would collapse at block 1 (0.01)" in skips
     assert (
-        "Both skips hold them apart: at the end 0.001 without both skips, 0.3 without the MLPs"
-        in skips
+        "Both skips hold the tokens apart: the residual at the end is 0.001 without both skips, 0.3"
+        " without the MLPs" in skips
     )
     one = sentence(
         made_up(
@@ -52,17 +52,17 @@ def test_the_sentence_names_what_holds_the_tokens_apart():
         )
     )
     assert (
-        "The attention skip holds them apart: at the end 0.001 without both skips, 0.002 without"
-        " the attention skip" in one
+        "The attention skip holds the tokens apart: the residual at the end is 0.001 without both"
+        " skips, 0.002 without the attention skip" in one
     )
     paper = sentence(made_up(full=0.4, SAN=1e-4, **{"SAN+MLP": 1e-5, "SAN+skip": 0.1}))
-    assert "Both skips hold them apart" in paper  # the MLPs matter, too, but less
+    assert "Both skips hold the tokens apart" in paper  # the MLPs matter, too, but less
     mlps = sentence(made_up(full=0.4, SAN=1e-4, **{"SAN+MLP": 0.3, "SAN+skip": 0.01}))
-    assert "The MLPs hold them apart" in mlps
+    assert "The MLPs hold the tokens apart" in mlps
     nothing = sentence(made_up(full=0.4, SAN=0.2, **{"SAN+MLP": 0.3}))
     assert (
-        "attention alone would leave 0.2, which is no collapse" in nothing
+        "With attention alone 0.2 would be left at the end, which is no collapse" in nothing
         and "No single part" in nothing
     )
     partly = sentence(made_up(full=0.4, **{"without attention skip": 1e-3}))
-    assert "no ablation" not in partly and "The attention skip holds them apart" in partly
+    assert "No ablation" not in partly and "The attention skip holds the tokens apart" in partly

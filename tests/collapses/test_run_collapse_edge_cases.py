@@ -76,7 +76,7 @@ def test_an_unknown_family_is_measured_without_ablations():
     run = el.collapse(Unknown(), ids, max_length=12, max_inputs=6)
     assert list(run.curves) == ["full"] and len(run.curves["full"].curve("residual")) == 4
     assert "Wrapped with inner" in run.notes[0] and "it knows those of BERT" in run.notes[0]
-    assert "no ablation was measured" in run.sentence and run.paths == [] and run.bounds == []
+    assert "No ablation was measured" in run.sentence and run.paths == [] and run.bounds == []
     json.dumps(run.record(), allow_nan=False)
 
 

@@ -90,7 +90,7 @@ def test_a_plan_of_a_study_of_an_array_asks_for_the_array(made, bert):
     assert (
         str(raised.value)
         == "the study was made from an array (60 × 20) in memory, which it does not keep; give the"
-        " array again, as data"
+        " array again as the data"
     )
 
 

@@ -297,9 +297,9 @@ def test_one_token_and_bad_input():
     )
     with pytest.raises(EigenlensError, match="no scores were given"):
         deletion_curves(model, batch, target, {})
-    with pytest.raises(EigenlensError, match="fractions rise from 0"):
+    with pytest.raises(EigenlensError, match="fractions must be two or more that rise from 0"):
         deletion_curves(model, batch, target, {"any": one}, fractions=(0.5, 0.25))
     with pytest.raises(EigenlensError, match="the scores of 'any' are not all finite"):
         deletion_curves(model, batch, target, {"any": one * torch.nan})
-    with pytest.raises(EigenlensError, match="there are 4 scores an input"):
+    with pytest.raises(EigenlensError, match="there are 4 scores per input"):
         deletion_curves(model, batch, target, {"any": torch.zeros(1, 4)})

@@ -16,7 +16,7 @@ WRONG = [
     (
         "stories15m",
         {"target": 10**6},
-        "there is no token 1000000; the vocabulary of stories15m has 32,000, counted from 0",
+        "there is no token 1000000; stories15m has 32,000 tokens, counted from 0",
     ),
     ("stories15m", {"target": -1}, "there is no token -1"),
     (
@@ -40,7 +40,7 @@ WRONG = [
     (
         "distilbert-gec",
         {"target": (1, 999)},
-        "there is no class 999; distilbert-gec has 213, counted from 0",
+        "there is no class 999; distilbert-gec has 213 classes, counted from 0",
     ),
     (
         "distilbert-gec",

@@ -146,7 +146,7 @@ def test_the_sentence_has_the_work_that_was_done_beside_the_planned(place, block
     )
     assert abs(counted.mean() - blocks.work) > 0.01
     assert (
-        f"at {100 * counted.mean():.1f} % of the work of causal attention"
+        f"This takes {100 * counted.mean():.1f} % of the work of causal attention"
         f" ({100 * blocks.work:.1f} % were planned)" in found.sentence
     )
     assert found.value("share of the work of causal attention, at fitting") == pytest.approx(
@@ -158,7 +158,7 @@ def test_inputs_too_short_for_blocks_take_all_of_the_work(place, blocks, llama):
     found = el.evaluate(llama, place / "text.txt", plan=blocks, max_inputs=1, max_length=256)
     assert {head["work"] for head in found.heads} == {
         1.0
-    } and "at 100.0 % of the work" in found.sentence
+    } and "This takes 100.0 % of the work" in found.sentence
 
 
 def test_generation_goes_on_with_the_model_s_own_attention(blocks, llama):
@@ -171,7 +171,7 @@ def test_generation_goes_on_with_the_model_s_own_attention(blocks, llama):
 def test_what_cannot_be_planned_is_refused(place, study, bert):
     with pytest.raises(el.EigenlensError, match="saves nothing at 512 tokens"):
         el.plan(study, budget=0.5, blocks=True, max_length=512)
-    with pytest.raises(el.EigenlensError, match="must lie above 0"):
+    with pytest.raises(el.EigenlensError, match="must be above 0"):
         el.plan(study, budget=0.0, blocks=True)
     encoder = el.study(
         bert, place / "text.txt", max_length=24, max_inputs=20, only=["rows", "moments"]
@@ -184,13 +184,13 @@ def test_what_cannot_be_planned_is_refused(place, study, bert):
     ("given", "said"),
     [
         ({"blocks": True}, r"needs a budget, such as budget=0\.3 \(--budget 0\.3\)"),
-        ({"blocks": True, "error": 0.1}, "takes no error"),
-        ({"blocks": True, "budget": 0.5, "error": 0.1}, "takes no error"),
+        ({"blocks": True, "error": 0.1}, "takes only a budget, and no error"),
+        ({"blocks": True, "budget": 0.5, "error": 0.1}, "takes only a budget, and no error"),
         (
             {"blocks": True, "budget": 0.5, "estimators": "mean", "seed": 1},
-            "takes no estimators and no seed",
+            "takes only a budget, and no estimators and no seed",
         ),
-        ({"budget": 0.5, "max_length": 640}, "the length of a plan is that of its study"),
+        ({"budget": 0.5, "max_length": 640}, "a plan has the length of its study"),
     ],
     ids=["no budget", "an error", "both", "estimators", "a length without blocks"],
 )

@@ -126,7 +126,7 @@ def test_a_bias_of_positions_is_honoured_or_refused():
 def test_what_no_mechanism_knows_is_refused(extra, told):
     q = torch.randn(1, 2, 4, 3)
     call = AttentionCall(Site("self", 0), "self", "layers.0", q, q, q, 1.0, causal=True, **extra)
-    with pytest.raises(el.EigenlensError, match=f"off-by-one does not know .*{told}.* layers.0"):
+    with pytest.raises(el.EigenlensError, match=f"off-by-one cannot handle .*{told}.* layers.0"):
         attend(make("off-by-one"), call)
 
 
@@ -247,7 +247,10 @@ def test_an_evaluation_is_kept_shown_and_reported(place, tmp_path):
         ({"plan": "nowhere", "settings": {"window": 3}}, "a plan has its own"),
         ({"attention": "nothing"}, "no mechanism 'nothing'"),
         ({"attention": "window", "settings": {"width": 3}}, "no setting 'width' of window"),
-        ({"attention": make("window"), "settings": {"window": 3}}, "known by name"),
+        (
+            {"attention": make("window"), "settings": {"window": 3}},
+            "only for a mechanism given by name",
+        ),
         ({"attention": "softmax", "max_inputs": 0}, "at least one input"),
     ],
 )

@@ -179,7 +179,7 @@ def test_padded_inputs_are_evaluated_without_their_padding(encoder):
 def test_a_shorter_length_is_served_and_a_longer_one_refused(encoder):
     bert, text, plan = encoder
     assert el.evaluate(bert, text, plan=plan, max_length=12, max_inputs=6).facts.length == 12
-    with pytest.raises(el.EigenlensError, match="up to 24 tokens and 40 are asked for"):
+    with pytest.raises(el.EigenlensError, match="up to 24 tokens, not 40"):
         el.evaluate(bert, text, plan=plan, max_length=40)
 
 
@@ -274,29 +274,26 @@ def test_a_folder_is_overwritten_only_when_asked_and_never_that_of_another_resul
 def test_the_sentence_has_the_numbers(kept):
     rows = {row["measure"]: row["planned"] for row in kept.rows()}
     assert (
-        f"the cosine of the embeddings is {rows['cosine of the embeddings']:.4f} (1 without it)"
-        in kept.sentence
+        f"the embeddings keep a cosine of {rows['cosine of the embeddings']:.4f} with the plain"
+        " model's (1: identical)" in kept.sentence
     )
     assert (
         f"move by {rows['total variation of the patterns']:.3f} in total variation" in kept.sentence
     )
     assert (
-        f"at {100 * rows['share of the multiply-adds for pairs']:.1f} % of the multiply-adds for"
-        " pairs" in kept.sentence
+        f"This takes {100 * rows['share of the multiply-adds for pairs']:.1f} % of the"
+        " multiply-adds for pairs." in kept.sentence
     )
 
 
 @pytest.mark.parametrize(
     ("seconds", "says"),
     [
-        ((2.0, 1.0), "the model got 2.00 times faster (1 s for the whole passes instead of 2 s)."),
-        (
-            (1.0, 1.5),
-            "the model got 1.50 times slower (1.5 s for the whole passes instead of 1 s).",
-        ),
+        ((2.0, 1.0), "The model got 2.00 times faster (1 s instead of 2 s for all passes)."),
+        ((1.0, 1.5), "The model got 1.50 times slower (1.5 s instead of 1 s for all passes)."),
         (
             (1.0, 1.01),
-            "the model is about as fast as before (1.01 s for the whole passes instead of 1 s).",
+            "The model is about as fast as before (1.01 s instead of 1 s for all passes).",
         ),
     ],
 )
@@ -314,11 +311,12 @@ def test_the_sentence_of_a_language_model_with_blocks(seconds, says):
     ]
     assert (
         el.Evaluation({}, summary, []).sentence
-        == "With the plan the perplexity goes from 20 to 21 (+5.0 %) and the attention output has a"
-        " relative error of 0.042, at 33.2 % of the work of causal attention (30.5 % were"
-        f" planned); {says}"
+        == "With the plan the perplexity goes from 20 to 21 (+5.0 %), and the attention output has"
+        " a relative error of 0.042. This takes 33.2 % of the work of causal attention (30.5 % were"
+        f" planned). {says}"
     )
     older = [row for row in summary if row["measure"] != "share of the work of causal attention"]
-    assert f"at a planned 30.5 % of the work of causal attention (not counted here); {says}" in (
-        el.Evaluation({}, older, []).sentence
+    assert (
+        f"This takes a planned 30.5 % of the work of causal attention (not counted here). {says}"
+        in (el.Evaluation({}, older, []).sentence)
     )

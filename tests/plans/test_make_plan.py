@@ -166,7 +166,7 @@ def test_a_module_of_ones_own_is_planned_and_evaluated():
     own = Own().eval()
     tokens = np.random.default_rng(0).integers(0, 100, (60, 16))
     made = el.study(own, tokens, max_inputs=60, max_length=16)
-    with pytest.raises(el.EigenlensError, match="give that module again"):
+    with pytest.raises(el.EigenlensError, match="give this module again"):
         el.plan(made, budget=0.5)
     plan = el.plan(made, budget=0.5, model=own, data=tokens, max_inputs=8)
     assert plan.work <= 0.5 + 1e-9
@@ -184,7 +184,7 @@ def test_bad_targets_are_refused(study):
         {"error": 0.0},
         {"error": float("nan")},
     ):
-        with pytest.raises(el.EigenlensError, match="must lie above 0"):
+        with pytest.raises(el.EigenlensError, match="must be above 0"):
             el.plan(study, **wrong)
     for wrong in ({}, {"budget": 0.5, "error": 0.1}):
         with pytest.raises(el.EigenlensError, match="either a budget or an error"):

@@ -98,7 +98,7 @@ def test_a_capture_of_a_model_with_a_registered_plan_runs_that_plan(plan, llama)
 
 def test_a_budget_that_cannot_be_kept_is_refused(study):
     with pytest.raises(
-        el.EigenlensError, match=r"cannot stay within a budget of .*: the least they take is 1"
+        el.EigenlensError, match=r"cannot stay within a budget of .*, they take at least 1; raise"
     ):
         el.plan(study, budget=0.25, estimators=["exact"], max_inputs=2)
     with pytest.raises(el.EigenlensError, match="cannot stay within a budget of 1e-09"):

@@ -161,7 +161,7 @@ def test_what_the_work_itself_refuses_is_said_of_its_shard(world, cluster):
     for engine in (cluster, el.Local()):
         with pytest.raises(
             el.EigenlensError,
-            match=r"^shard \d+ \(.*\) failed: the plan knows nothing of encoder L0",
+            match=r"^shard \d+ \(.*\) failed: the plan has nothing for encoder L0",
         ):
             moved = el.Plan(
                 plan.stored, plan.choices, {Site("decoder", 0): plan.parts[Site("encoder", 0)]}

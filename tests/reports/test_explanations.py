@@ -160,7 +160,7 @@ def test_its_tables_and_curves_save_their_numbers(shown, made):
 def test_it_reads_without_a_script(show, folder, made):
     shown = show(folder / "page.html", ready=False, java_script_enabled=False)
     text = shown.page.locator("#explanation0").inner_text()
-    assert made.sentence in text and "Red speaks for the target" in text
+    assert made.sentence in text and "Red tokens speak for the target" in text
     warning = shown.page.locator(".warning").inner_text()
     # there are none
     assert "need JavaScript" in warning and "heads" not in warning and "map" not in warning
@@ -209,7 +209,7 @@ def test_the_legend_tells_the_scale(shown, made):
     has.
     """
     legend = shown.page.locator("#explanation0 > .quiet").first.inner_text()
-    assert "full colour is its largest score of what can be taken away" in legend
+    assert "full colour is its largest score among the tokens that can be taken away" in legend
     assert made.scores["relevance"][-1] > made.scores["relevance"][-2]
     assert made.levels("relevance")[-2:] == [10, 10]
 

@@ -63,17 +63,17 @@ def test_the_panel_names_the_head_and_says_its_dimension(opened):
     )
     message = shown.text("#heads0 .panel [data-sentence]")
     if dimension is None:
-        assert message.startswith("Does not reach 90 %")
+        assert message.startswith("This head does not reach 90 %")
     else:
         assert message.startswith(
-            f"Needs {dimension} of {size} dimensions for 90 % of the held-out variance of its rows"
+            f"This head needs {dimension} of {size} dimensions for 90 % of the held-out variance of its rows"
         )
 
 
 def test_it_says_what_the_plan_gives_it(opened, mini):
     shown, _, layer, head, _ = opened
     choice = next(c for c in mini.plan.choices if (c.layer, c.head) == (layer, head))
-    assert f"The plan gives it {choice.estimator} for " in shown.text(
+    assert f"In the plan its estimator is {choice.estimator}, for " in shown.text(
         "#heads0 .panel [data-sentence]"
     )
 

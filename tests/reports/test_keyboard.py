@@ -37,7 +37,7 @@ def press(shown, *keys):
 def test_the_first_stop_leads_past_the_menu(opened):
     shown = opened
     press(shown, "Tab")
-    assert shown.focused("textContent") == "To the contents"
+    assert shown.focused("textContent") == "Skip to the content"
     assert shown.page.locator(".skip").bounding_box()["x"] >= 0
     press(shown, "Enter")
     assert shown.page.url.endswith("#main")

@@ -185,7 +185,7 @@ def test_studies_of_different_lengths_are_not_compared(show, tmp_path, bert, ids
     )
     shown = page_of(show, tmp_path, one, two)
     assert "These studies are not compared" in shown.text("#between")
-    assert "different lengths" in shown.text("#between")
+    assert "at the same length: " in shown.text("#between")
     assert (
         shown.page.locator("#heads0 [data-head]").count()
         == shown.page.locator("#heads1 [data-head]").count()
@@ -233,7 +233,7 @@ def test_results_of_other_weights_are_not_mixed(tmp_path, bert, ids, tiny):
     """A plan of one model says nothing of the heads of another."""
     study = el.study(bert, ids, tmp_path / "study", only=["rows"], **SIZE)
     html = el.report(study, tiny.plan, output=tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "The plan gives it" not in html
+    assert "In the plan its estimator is" not in html
     assert 'value="plan_work"' not in html
     assert 'value="plan_work"' in tiny.page.read_text(encoding="utf-8")
 

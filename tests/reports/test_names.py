@@ -125,7 +125,7 @@ def test_every_line_of_the_summary_names_its_model(shown):
     )
     assert lines["What the plan saves"].startswith(f"{OURS} on text.txt, budget 0.5: ")
     assert lines["Where it would collapse"].startswith(f"{THEIRS} on text.txt: ")
-    assert lines["At what loss"].startswith(f"{THEIRS} on text.txt, budget 0.5: ")
+    assert lines["What is lost"].startswith(f"{THEIRS} on text.txt, budget 0.5: ")
     assert f"Which tokens decide in {THEIRS}" in lines
     assert shown.text("h1") == f"{OURS} and {THEIRS}"
 
@@ -164,7 +164,7 @@ def test_the_page_complains_of_nothing(shown):
 def test_where_there_is_one_model_nothing_repeats_it(tiny):
     page = Told()
     page.feed(tiny.page.read_text(encoding="utf-8"))
-    assert ("heads0", "figcaption", "Variance explained") in page.found
+    assert ("heads0", "figcaption", "Variance explained by the leading components") in page.found
     assert ("heads0", "h3", "Layers × heads") in page.found
 
 

@@ -91,16 +91,16 @@ def test_it_names_the_best_candidate_within_the_budget(mini, said_of_all, budget
         best = examples.best(place, budget)
         assert best == (min(affordable)[1] if affordable else None)
         if best is None:
-            assert "nothing is this cheap" in message
+            assert "no estimate is this cheap" in message
             continue
         name, nominal = examples.candidates[best]
-        nominally = "" if nominal is None else f" at {percent(nominal)}"
+        nominally = "" if nominal is None else f" at a budget of {percent(nominal)}"
         found = re.fullmatch(
-            r"(.*): (\S+) % of the work of exact scores, total variation (\S+) over held-out"
-            r" inputs\.",
+            r"(.*): (\S+) % of the work of exact scores; on held-out inputs its patterns move by"
+            r" (\S+) in total variation\.",
             message,
         )
-        assert found[1] == f"{named} by {name}{nominally}"
+        assert found[1] == f"{named} with the estimator {name}{nominally}"
         assert float(found[2]) == pytest.approx(100 * examples.work[place, best], rel=6e-3)
         lost = examples.total_variation[place, best]
         assert float(found[3]) == pytest.approx(lost, rel=6e-3 if lost > 1e-3 else 6e-2)
@@ -184,14 +184,15 @@ def test_as_the_plan_has_it(mini, said_of_all):
     """The estimator that the plan gave the head, wherever the slider stands."""
     choices = {c.at: c for c in mini.plan.choices}
     message = [
-        (place, text) for mode, place, _, text in said_of_all if mode == "as the plan has it"
+        (place, text) for mode, place, _, text in said_of_all if mode == "chosen by the plan"
     ]
     assert message
     for place, text in message:
         head = mini.plan.examples.heads[place]
         chosen = choices[head].estimator
         assert text.startswith(
-            f"L{head.layer}H{head.head} " + ("with exact" if chosen == "exact" else f"by {chosen}")
+            f"L{head.layer}H{head.head} with "
+            + ("exact" if chosen == "exact" else f"the estimator {chosen}")
         )
 
 
@@ -203,7 +204,7 @@ def test_every_estimator_can_be_shown_in_every_head_at_every_budget(
     """
     examples = mini.plan.examples
     modes = list(dict.fromkeys(mode for mode, *_ in said_of_all))
-    assert modes[1] == "as the plan has it"
+    assert modes[1] == "chosen by the plan"
     assert set(modes[2:]) == {name for name, _ in examples.candidates}
     assert len(said_of_all) == len(modes) * len(examples.heads) * len(budgets)
     for name, place, position, text in said_of_all:
@@ -218,9 +219,9 @@ def test_every_estimator_can_be_shown_in_every_head_at_every_budget(
             and np.isfinite(examples.total_variation[place, c])
         ]
         if served:
-            at = f" at {percent(max(served))}" if max(served) else ""
-            assert text.startswith(f"{named} by {name}{at}: ")
+            at = f" at a budget of {percent(max(served))}" if max(served) else ""
+            assert text.startswith(f"{named} with the estimator {name}{at}: ")
         else:
-            assert text == f"{name}: nothing is this cheap for {named}."
+            assert text == f"{named}, {name}: no estimate is this cheap."
     mini_shown.settle()
     assert mini_shown.complaints == []

@@ -54,41 +54,41 @@ HEADS = [
 def test_layers():
     """Medians of the heads are 6 and 20; the gaps are 1, 3, 1 and 10, their median 2."""
     found = layers_sentence(HEADS)
-    assert "L0 is the layer of lowest dimension (6)" in found
-    assert "L1 that of highest (20)" in found
-    assert "take 2 dimensions more than the sample says" in found
+    assert "the median head of L0 needs the fewest dimensions (6)" in found
+    assert "that of L1 the most (20)" in found
+    assert "needs 2 dimensions more than in the sample" in found
 
 
 def test_a_layer_beyond_what_was_kept():
     found = layers_sentence([*HEADS[:2], head(1, 0, None, 9), head(1, 1, None, 20)])
-    assert "L1 that of highest (beyond what was kept)" in found
+    assert "that of L1 the most (more than were kept)" in found
 
 
 def test_a_study_without_spectra():
     assert (
         layers_sentence([{"stack": "encoder", "layer": 0, "head": 0}])
-        == "This study holds no spectra of heads."
+        == "This study has no spectra of heads."
     )
 
 
 def test_heads():
     found = head_sentences(HEADS)
     assert found[0].startswith(
-        "Needs 4 of 64 dimensions for 90 % of the held-out variance of its rows"
+        "This head needs 4 of 64 dimensions for 90 % of the held-out variance of its rows"
     )
-    assert "in the sample 3" in found[0]
+    assert "and 3 in the sample" in found[0]
     assert "needs fewer" in found[0]
     assert "(3 of 4 heads need fewer)" in found[3]
     assert (
-        "The plan gives it joint for 25 % of the work, which loses 0.123 in total variation."
-        in found[3]
+        "In the plan its estimator is joint, for 25 % of the work, which moves its patterns by"
+        " 0.123 in total variation." in found[3]
     )
     assert "plan" not in found[0]
     [beyond] = head_sentences([head(0, 0, None, 9)])
     assert (
         beyond
-        == "Does not reach 90 % of the held-out variance of its rows within the spectrum that was"
-        " kept; 16 components hold 50 %."
+        == "This head does not reach 90 % of the held-out variance of its rows with the components"
+        " that were kept; 16 components hold 50 %."
     )
 
 
@@ -109,11 +109,11 @@ def test_budgets():
     ]
     found = curve_sentence(plan_of(*curve, budget=0.25))
     assert found.startswith(
-        "For 25 % of the work the best single estimator of all heads is joint, which leaves"
+        "If all heads used one estimator, joint would be best for 25 % of the work: it moves"
     )
-    assert "total variation of 0.100 (19 % of the work)" in found
-    assert "(rows-lmmse) leave 0.300 for 20 %" in found
-    assert found.endswith("the mean of each key position alone 0.600.")
+    assert "by 0.100 in total variation on average, for 19 % of the work" in found
+    assert "(rows-lmmse) moves them by 0.300 for 20 %" in found
+    assert found.endswith("With the mean of each key position alone they move by 0.600.")
     assert "rows-lmmse)" not in curve_sentence(plan_of(("rows-lmmse", 0.2, 0.1, 0.2), budget=0.2))
     assert curve_sentence(plan_of(budget=0.2)) == ""
     cheaper = curve_sentence(
@@ -125,7 +125,8 @@ def test_budgets():
         )
     )
     assert (
-        " is adaptive, which leaves a mean total variation of 0.100 (22 % of the work)" in cheaper
+        "adaptive would be best for 30 % of the work: it moves the patterns by 0.100 in total"
+        " variation on average, for 22 % of the work" in cheaper
     )
 
 
@@ -134,8 +135,11 @@ def test_an_estimator_that_takes_far_more_than_the_budget_does_not_win():
     found = curve_sentence(
         plan_of(("rows-lmmse", 0.2, 0.05, 1.2), ("joint", 0.2, 0.1, 0.21), budget=0.2)
     )
-    assert " is joint, which leaves a mean total variation of 0.100 (21 % of the work)" in found
-    assert "(rows-lmmse) leave 0.050 for 120 %, more than exact scores take" in found
+    assert (
+        "joint would be best for 20 % of the work: it moves the patterns by 0.100 in total"
+        " variation on average, for 21 % of the work" in found
+    )
+    assert "(rows-lmmse) moves them by 0.050 for 120 %, more than exact scores take" in found
 
 
 def test_paths():
@@ -151,8 +155,8 @@ def test_paths():
         for hops, share, paths in [(0, 0.5, 0.1), (1, 0.2, 0.3), (1, 0.1, 0.1), (2, 0.2, 0.5)]
     ]
     found = paths_sentence(SimpleNamespace(by="attention", paths=rows))
-    assert "by number of attention hops: 50 % over 0, 30 % over 1, 20 % over 2." in found
-    assert "Paths of 2 hops are 50 % of all paths and add 20 %." in found
+    assert "by number of attention hops: 50 % with 0, 30 % with 1, 20 % with 2." in found
+    assert "Paths with 2 hops are 50 % of all paths and add 20 %." in found
 
 
 def test_bounds():
@@ -161,8 +165,8 @@ def test_bounds():
         for d, c in [(1.0, 0.4), (3.0, 0.9), (5.0, 0.8)]
     ]
     found = bounds_sentence(SimpleNamespace(bounds=rows))
-    assert "holds in 1 of 3 heads: the median head has D = 3, the least 1." in found
-    assert "is 0.80 in the median head; 1 of 3 heads more than halve it" in found
+    assert "holds in 1 of 3 heads: D is 3 in the median head and at least 1." in found
+    assert "is 0.80 in the median head and below 0.5 in 1 of 3 heads." in found
     none = bounds_sentence(
         SimpleNamespace(bounds=[{"max_d": None, "holds": None, "dobrushin": 0.4}])
     )

@@ -55,7 +55,9 @@ def test_scores_and_patterns_are_not_compared(ids):
         study(model, ids, only=["rows"], **SIZE),
         study(model, ids, only=["rows"], of="pattern", **SIZE),
     )
-    with pytest.raises(EigenlensError, match=r"different things.* is of scores, .* is of patterns"):
+    with pytest.raises(
+        EigenlensError, match=r"of the same thing.* is of scores, .* is of patterns"
+    ):
         compare(scores, patterns)
 
 

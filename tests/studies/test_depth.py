@@ -274,7 +274,7 @@ def test_a_study_of_depth_alone_can_be_shown(ids, capsys):
 
 
 def test_a_number_of_inputs_below_one_is_refused(ids):
-    with pytest.raises(EigenlensError, match="with n at least 1, not 0"):
+    with pytest.raises(EigenlensError, match="n must be at least 1, not 0"):
         study(bert(), ids, max_length=8, max_inputs=24, depth_every=0)
 
 

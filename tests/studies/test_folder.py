@@ -262,7 +262,7 @@ def test_inputs_that_changed_on_disk_are_refused(model, data, interrupted):
     with pytest.raises(EigenlensError) as refused:
         study(model, data, interrupted, **SMALL, resume=True)
     assert str(refused.value) == (
-        f"{path} is not as it was written; begin anew with overwrite=True (--overwrite)"
+        f"{path} has changed since it was written; begin anew with overwrite=True (--overwrite)"
     )
 
 

@@ -164,7 +164,7 @@ GIGABYTE = Memory(
 def test_a_study_says_what_it_will_hold_the_largest_part_first():
     assert (
         GIGABYTE.sentence(20_100_000_000)
-        == "the study will hold about 6.2 GB: model 4.0, rows 2.1, batch 0.09; 20.1 GB are free"
+        == "the study will take about 6.2 GB: model 4.0, rows 2.1, batch 0.09; 20.1 GB are free"
     )
     assert GIGABYTE.rows()[1] == {"part": "rows", "bytes": 2_100_000_000}
 
@@ -173,6 +173,6 @@ def test_a_study_that_does_not_fit_is_refused_with_the_figure_and_what_to_lower(
     GIGABYTE.check(2_200_000_000)  # the model is already there
     with pytest.raises(
         EigenlensError,
-        match=r"about 6\.2 GB: .*; 2\.1 GB are free, which is too little; lower max_length",
+        match=r"about 6\.2 GB: .*; 2\.1 GB are free, which is not enough; lower max_length",
     ):
         GIGABYTE.check(2_100_000_000)

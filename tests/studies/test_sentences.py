@@ -76,9 +76,10 @@ def test_a_comparison_speaks_of_the_heads_at_the_largest_rank():
     )
     assert (
         found.sentence
-        == "a and b: their heads share 0.40 of the leading 16 directions, 4.0 times chance (0.100);"
-        " the best partner of each shares 0.60. The spaces of the first hold 75 % of what the"
-        " second's own hold of its variance, those of the second 50 % of the first's."
+        == "a and b: two heads, one of each study, share 0.40 of their leading 16 directions on"
+        " average, 4.0 times chance (0.100); a head and its best match in the other study share"
+        " 0.60. The directions of the first study explain 75 % of the variance that the second"
+        " study's own directions explain; the other way round it is 50 %."
     )
 
 
@@ -126,5 +127,5 @@ def test_a_comparison_shows_itself(model):
     assert (
         "<svg" in view
         and "<h4>Comparison of 2 studies</h4>" in view
-        and "their heads share" in view
+        and "two heads, one of each study, share" in view
     )

@@ -1,4 +1,4 @@
-"""Models with parts of every block switched off, and back again."""
+"""Switching parts of every block of a model off, and on again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VARIANTS = {
 }
 """The four variants of the paper.
 
-Pure attention, with MLPs, with skip connections, and the model itself.
+They are pure attention, attention with MLPs, attention with skip connections, and the full model.
 """
 
 
@@ -85,9 +85,7 @@ def ablate(
     """
     apart = Switches(attention_skip, mlp_skip, mlp, norm, attention)
     if switches is not None and apart != Switches():
-        raise EigenlensError(
-            "give a variant or single switches, not both: the one would hide the other"
-        )
+        raise EigenlensError("give either a variant or single switches, not both")
     chosen = apart if switches is None else switches
     if isinstance(chosen, str):
         if chosen not in VARIANTS:
@@ -105,7 +103,8 @@ def replace_forwards(
 ) -> Iterator[None]:
     """Let `run_of(block)(x, given)` replace every block's forward while the code block runs.
 
-    The first time a block runs, what was read as its parts is checked against its own forward.
+    When a block runs for the first time, the parts read from it are checked against its own
+    forward.
     """
     blocks = [block for stack in read_stacks(model) for block in stack.blocks]
     had = {id(block): vars(block.module).get("forward") for block in blocks}

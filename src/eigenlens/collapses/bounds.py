@@ -19,15 +19,15 @@ from ..errors import EigenlensError
 from ..stats.geometry import composite_norm
 
 LARGEST_D = 1.256
-"""The published cubic bound asks `max D` to be at most this: there `e^D − 1 ≤ 2D`."""
+"""The published cubic bound needs a `max D` of at most this, where `e^D − 1 ≤ 2D`."""
 
 
 @dataclass(frozen=True)
 class HeadBound:
     """Bounds on `‖res(P X W_VO)‖₁,∞`, the residual about the token mean, of one head on one input.
 
-    Every bound here also holds for the smaller residual about the best constant row. None: the
-    bound claims nothing.
+    Every bound here also holds for the smaller residual about the best constant row. A bound that
+    does not apply is None.
     """
 
     max_d: float  # max_i D_i
@@ -50,9 +50,9 @@ class HeadBound:
 
     @property
     def violated(self) -> tuple[str, ...]:
-        """The bounds that the measured residual exceeds by more than rounding.
+        """The names of bounds that the measured residual exceeds by more than rounding.
 
-        None, if the theory is right.
+        Empty if the theory is right.
         """
         bounds = {
             name: getattr(self, name) for name in ("cubic", "unconditional", "sharp", "linear")
@@ -64,7 +64,7 @@ class HeadBound:
         )
 
     def row(self) -> dict[str, float | bool | None]:
-        """One plain row; a bound that overflowed says nothing and becomes None."""
+        """The bounds as one plain row; a bound that overflowed becomes None."""
         return {
             k: None if isinstance(v, float) and not math.isfinite(v) else v
             for k, v in asdict(self).items()
@@ -72,7 +72,7 @@ class HeadBound:
 
 
 def residual(x: Tensor, centre: Tensor | None = None) -> Tensor:
-    """`R = X − 1xᵀ` of `(…, T, C)`, x = `centre (…, C)` or the token mean.
+    """The residual `R = X − 1xᵀ` of `(…, T, C)`; x is `centre (…, C)` or the token mean.
 
     Equal tokens give exactly zero.
     """
@@ -84,14 +84,14 @@ def residual(x: Tensor, centre: Tensor | None = None) -> Tensor:
 
 
 def spread(e: Tensor, seen: Tensor | None = None) -> Tensor:
-    """`D_i = max_j E_ij − min_j E_ij` over the keys a row sees, `(…, T, T) → (…, T)`."""
+    """The spread `D_i = max_j E_ij − min_j E_ij` over the keys of a row, `(…, T, T) → (…, T)`."""
     if seen is None:
         return e.amax(-1) - e.amin(-1)
     return e.masked_fill(~seen, -torch.inf).amax(-1) - e.masked_fill(~seen, torch.inf).amin(-1)
 
 
 def deviation(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """`E` with `scores = row constants + 1rᵀ + E`, and the pairs that are seen; both `(…, T, T)`.
+    """The `E` of `scores = row constants + 1rᵀ + E`, and the pairs that are seen, `(…, T, T)`.
 
     `r` is the mean over rows of the row-centred scores. For scores `scale · X W_QK Xᵀ` this is
     `scale · R W_QK Rᵀ` about the token mean, up to row constants. Excluded pairs hold −inf in
@@ -106,9 +106,9 @@ def deviation(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dobrushin(pattern: Tensor) -> Tensor:
-    """`τ(P) = ½ max_{i,i'} ‖P_i − P_i'‖₁`, `(…, T, S) → (…)`.
+    """The Dobrushin coefficient `τ(P) = ½ max_{i,i'} ‖P_i − P_i'‖₁`, `(…, T, S) → (…)`.
 
-    Between 0 (equal rows) and 1 (two rows share no key).
+    It is between 0 (equal rows) and 1 (two rows share no key).
 
     It contracts distances between tokens: `‖y_i − y_i'‖ ≤ τ max_{j,j'} ‖x_j − x_j'‖` for `Y = PX`
     and any norm of a token, so also the range of every column.
@@ -196,20 +196,20 @@ def head_bound(
 
 
 def mean_factor(tokens: int) -> float:
-    """`‖I − 11ᵀ/T‖₁,∞ = 2(1 − 1/T)`.
+    """The factor `‖I − 11ᵀ/T‖₁,∞ = 2(1 − 1/T)`.
 
-    How much the residual about the mean can exceed the one about another constant row.
+    By so much the residual about the mean can exceed the one about another constant row.
     """
     return 2 * (1 - 1 / tokens)
 
 
 def _off_rank_one(d: Tensor) -> float:
-    """`√(Σ d_i · max d_i)`, without overflow of the product."""
+    """The root `√(Σ d_i · max d_i)`, without overflow of the product."""
     return math.sqrt(float(d.sum())) * math.sqrt(float(d.amax()))
 
 
 def product(*factors: float) -> float:
-    """A product in which zero wins over an overflow: a bound times a zero residual is zero."""
+    """A product in which zero times infinity is zero: a bound times a zero residual is zero."""
     return 0.0 if 0.0 in factors else math.prod(factors)
 
 

@@ -21,9 +21,9 @@ from .bounds import LARGEST_D, mean_factor
 
 @dataclass(frozen=True)
 class LayerNorms:
-    """What the depth bounds know of a layer.
+    """The norms of a layer that the depth bounds need.
 
-    Norms of its weights, one per head, and of what follows the attention.
+    Those of its weights, one per head, and of what follows the attention.
     """
 
     qk: tuple[float, ...]  # ‖W_QK,h‖₁
@@ -59,7 +59,7 @@ def layer_norms(
     lipschitz: float | None = None,
     gammas: tuple[float, ...] | None = None,
 ) -> LayerNorms:
-    """The norms of a layer's weights `(C, C)`, one pair a head."""
+    """Compute the norms of a layer's weights `(C, C)`, one pair per head."""
     qk = tuple(float(w.double().abs().sum(0).amax()) for w in weights_qk)
     return LayerNorms(
         qk,
@@ -72,9 +72,9 @@ def layer_norms(
 
 @torch.no_grad()
 def mlp_lipschitz(weights: Iterable[Tensor], activation: float = 1.0) -> float:
-    """`λ = Π ‖W‖₁,∞ · ℓ^(n−1)` of an MLP with n weights.
+    """The constant `λ = Π ‖W‖₁,∞ · ℓ^(n−1)` of an MLP with n weights.
 
-    Between them is an elementwise activation of slope at most ℓ.
+    Between the weights is an elementwise activation of slope at most ℓ.
 
     Then `‖f(X) − 1f(x)ᵀ‖₁,∞ ≤ λ ‖X − 1xᵀ‖₁,∞`: an elementwise map scales both sums by ℓ, a matrix
     by its composite norm. ℓ is 1 for ReLU, 1.129 for GELU, 1.1 for SiLU.
@@ -95,7 +95,7 @@ def log_published(
 ) -> float:
     """The log of `K^((3^L−1)/2) ‖res(X)‖^(3^L)` with `K = 4 γ β scale H λ`.
 
-    By the recursion `b ← K b³`.
+    It is computed by the recursion `b ← K b³`.
     """
     log_k = functools.reduce(_times, map(_log, (4 * gamma, beta, abs(scale), heads, lipschitz)))
     log_b = _log(residual)
@@ -106,7 +106,7 @@ def log_published(
 
 @dataclass(frozen=True)
 class DepthBound:
-    """Logarithms of bounds on the residual about the token mean at depths 0…L."""
+    """The logarithms of bounds on the residual about the token mean, at depths 0…L."""
 
     published: tuple[float, ...]  # the cubic bound of every layer fed into the next
     # Dobrushin's bound, with τ ≤ tanh(max D / 2), of every layer fed into the next
@@ -114,7 +114,7 @@ class DepthBound:
     holds: tuple[bool, ...]  # max D ≤ 1.256 is certain in every layer up to this depth
 
     def rows(self) -> list[dict[str, float | int | bool | None]]:
-        """One plain row a depth; None for a logarithm of zero or of an overflow."""
+        """One plain row per depth; None for a logarithm of zero or of an overflow."""
         return [
             {"depth": n, "log_published": _plain(p), "log_sharp": _plain(s), "holds": h}
             for n, (p, s, h) in enumerate(zip(self.published, self.sharp, self.holds))
@@ -124,9 +124,8 @@ class DepthBound:
 def depth_bound(residual: float, layers: Sequence[LayerNorms], tokens: int) -> DepthBound:
     """Both bounds along a stack of attention layers, from the residual of its input.
 
-    Each layer has an MLP or none.
-
-    No skips, no norms, no masks and no position biases: a SAN as in the paper.
+    A layer may have an MLP. There are no skips, norms, masks and position biases: a SAN as in the
+    paper.
 
     `published`: `b ← Σ_h 4 γ_h scale ‖W_QK,h‖₁ ‖W_h‖₁,∞ λ b³`, with γ = √T where none was measured.
     `sharp`: `b ← √(T−1) Σ_h tanh(scale ‖W_QK,h‖₁ b²/2) ‖W_h‖₁,∞ b`, times `2(1 − 1/T) λ` for an
@@ -165,14 +164,14 @@ def _log(x: float) -> float:
 
 
 def _times(a: float, b: float) -> float:
-    """The logarithm of a product; zero wins over infinity, so that there is never a NaN."""
+    """The logarithm of a product; zero times infinity is zero, so there is never a NaN."""
     return -math.inf if -math.inf in (a, b) else a + b
 
 
 def _log_tanh(log_z: float) -> float:
-    """`log tanh z` from `log z`, where z itself may under- or overflow.
+    """The logarithm `log tanh z` from `log z`, where z itself may under- or overflow.
 
-    Never above `min(log z, 0)`.
+    It is never above `min(log z, 0)`.
     """
     if log_z < -18:  # tanh z = z(1 − z²/3 + …), and z² is below rounding
         return log_z

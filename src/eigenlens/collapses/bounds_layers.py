@@ -22,7 +22,7 @@ from .bounds import HeadBound, head_bound, product, residual
 class LayerBound:
     """Bounds on the residual of `Σ_h P_h X W_h` about the token mean.
 
-    None where a head's bound claims nothing.
+    A bound is None if it does not apply to one of the heads.
     """
 
     heads: tuple[HeadBound, ...]
@@ -37,7 +37,7 @@ class LayerBound:
 
     @property
     def violated(self) -> tuple[str, ...]:
-        """The bounds that the measured residual exceeds by more than rounding."""
+        """The names of bounds that the measured residual exceeds by more than rounding."""
         bounds = {
             name: getattr(self, name)
             for name in ("cubic", "published", "unconditional", "sharp", "linear")
@@ -49,7 +49,7 @@ class LayerBound:
         )
 
     def row(self) -> dict[str, Any]:
-        """The layer's own numbers as one plain row; those of its heads are in `heads`."""
+        """The numbers of the layer as one plain row; those of its heads are in `heads`."""
         numbers = {k: v for k, v in asdict(self).items() if k != "heads"}
         plain = {
             k: None if v is not None and not math.isfinite(v) else v for k, v in numbers.items()

@@ -17,7 +17,7 @@ from .bounds_layers import LayerBound, layer_bound
 
 
 def model_bounds(frozen: FrozenStack) -> Iterator[tuple[int, int, LayerBound]]:
-    """Input, layer and bounds of every attention of a frozen stack, padding left out."""
+    """The input, layer and bounds of every attention of a frozen stack, without padding."""
     for layer, branch in enumerate(frozen.branches("attention")):
         attention = branch.attention
         scores = attention.call.scores()  # (B, H, T, T)
@@ -47,9 +47,9 @@ def model_bounds(frozen: FrozenStack) -> Iterator[tuple[int, int, LayerBound]]:
 
 
 def is_bare(attention: FrozenAttention, scores: Tensor) -> bool:
-    """Whether nothing comes on top of the products among these tokens.
+    """Whether nothing is added to the products of these tokens.
 
-    No position bias, no cap, no mask.
+    That is no position bias, no cap and no mask.
     """
     return attention.call.linear and bool(scores.isfinite().all())
 
@@ -74,7 +74,7 @@ def are_products(attention: FrozenAttention, index: int, kept: Tensor) -> bool:
 
 
 def _centred(s: Tensor) -> Tensor:
-    """Less the means of rows and columns."""
+    """The matrix minus the means of its rows and columns."""
     return s - s.mean(0, keepdim=True) - s.mean(1, keepdim=True) + s.mean()
 
 
@@ -90,7 +90,7 @@ def _kept(frozen: FrozenStack, index: int) -> Tensor:
 def bound_rows(stack: str, found: Sequence[tuple[int, int, LayerBound]]) -> list[dict[str, Any]]:
     """One row per head: means over inputs.
 
-    A bound is None where an input has none, `holds` the share of inputs.
+    A bound is None if an input has none; `holds` is the share of inputs where it holds.
     """
     heads: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for _, layer, bound in found:
@@ -116,10 +116,9 @@ def depth_rows(
 ) -> list[dict[str, Any]]:
     """The bounds composed over depth, in base-ten logarithms.
 
-    For the same attention without norms, skips and MLPs, from the first input's residual and with
-    the worst case γ = √T.
-
-    Empty where a layer's scores are not plain products: nothing cubic holds there.
+    They are for the same attention without norms, skips and MLPs, from the residual of the first
+    input, with the worst case γ = √T. Empty if the scores of a layer are not plain products, as the
+    cubic bound does not hold then.
     """
     kept, norms = _kept(frozen, 0), []
     for branch, bound in zip(

@@ -22,14 +22,14 @@ Kind = Literal["full", "causal", "position bias"]
 # ten per cent is not small yet; below 3e-4 rounding comes near
 EPSILONS = tuple(10 ** (-1.5 - k / 4) for k in range(9))
 NOISE = 1e-13
-"""An output residual below this share of `‖εR‖ ‖W‖` is rounding: no line is fitted to it."""
+"""An output residual below this share of `‖εR‖ ‖W‖` is rounding and is not fitted."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Slope of `log ‖res(SA(X))‖` against `log ε`, one per instance.
+    """The slopes of `log ‖res(SA(X))‖` against `log ε`, one per instance.
 
-    Infinite where nothing but rounding is left of the output.
+    A slope is infinite if only rounding is left of the output.
     """
 
     kind: str
@@ -56,10 +56,9 @@ def slope_of(
 ) -> float:
     """The least-squares slope of `log ‖res(layer(εR))‖₁,∞` against `log ε`.
 
-    For any `layer (T, C) → (T, C)`.
-
-    The layer is given the residual part `εR` alone and adds its own constant row. Outputs below
-    `noise · ‖εR‖` are left out; fewer than three others: inf.
+    `layer (T, C) → (T, C)` is any layer; it gets only the residual part `εR` and adds its own
+    constant row. Outputs below `noise · ‖εR‖` are left out; with fewer than three others the slope
+    is infinite.
     """
     points = []
     for epsilon in epsilons:
@@ -92,7 +91,7 @@ def head_order(
     adds row constants only). `bias (T, T)` is added to the scores and holds −inf where a mask
     excludes a pair. The direction R is the input's own residual, made so small that at ε = 1 no
     score of `1rᵀ + E` differs by more than 1 within a row: real heads are far from ε → 0 otherwise.
-    inf for a head that leaves nothing but rounding.
+    Infinite for a head that leaves only rounding.
     """
     if (
         x.ndim != 2
@@ -129,9 +128,9 @@ def contraction_order(
     seed: int = 0,
     epsilons: Sequence[float] = EPSILONS,
 ) -> Order:
-    """The order over random Gaussian heads and inputs.
+    """Measure the order over random Gaussian heads and inputs.
 
-    `full`, with a `causal` mask, or with a relative `position bias`.
+    Attention is `full`, has a `causal` mask, or a relative `position bias`.
     """
     if kind not in get_args(Kind):
         raise EigenlensError(

@@ -18,9 +18,9 @@ MOST = 100_000
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """One path: in every stage the branch and head taken, or None for the skip.
+    """One path: in every stage the branch and head it takes, or None for the skip.
 
-    `term` (B, T, C) is what it adds.
+    `term` (B, T, C) is what it adds to the output.
     """
 
     hops: tuple[tuple[str, int] | None, ...]
@@ -31,12 +31,12 @@ class Path:
 
 
 def path_number(frozen: FrozenStack) -> int:
-    """How many paths there are, MLP hops counted apart."""
+    """The number of paths; an MLP counts as a hop of its own."""
     return math.prod(len(_choices(stage)) for stage in frozen.stages())
 
 
 def enumerate_paths(frozen: FrozenStack, most: int = MOST) -> Iterator[Path]:
-    """All paths, one after the other; refused where there are more than `most`."""
+    """Yield all paths; an error if there are more than `most`."""
     number = path_number(frozen)
     if number > most:
         raise EigenlensError(

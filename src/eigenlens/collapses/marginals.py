@@ -17,16 +17,17 @@ from .paths import through
 
 @torch.no_grad()
 def head_marginals(frozen: FrozenStack) -> Tensor:
-    """`Σ ⟨path, Y⟩ / ‖Y‖²` over the paths of length k through head h of layer l, (L, H, L+1).
+    """What the paths of length k through head h of layer l add to the output, (L, H, L+1).
 
-    The mean over inputs.
-
-    Y is the model's own output. Over all heads, length k adds up to k times its share of the
-    output. Cost: about four times that of `decompose_paths`.
+    It is the mean over inputs of `Σ ⟨path, Y⟩ / ‖Y‖²`; Y is the model's own output. Over all heads,
+    length k adds up to k times its share of the output. Cost: about four times that of
+    `decompose_paths`.
     """
     heads = frozen.heads
     if len(set(heads)) > 1:
-        raise EigenlensError("head marginals need the same number of heads in every layer")
+        raise EigenlensError(
+            "the shares of single heads need the same number of heads in every layer"
+        )
     stages, grids = list(frozen.stages()), []
     grid, bias = frozen.inputs[None, None], torch.zeros_like(frozen.inputs)
     for stage in stages:
@@ -49,14 +50,14 @@ def head_marginals(frozen: FrozenStack) -> Tensor:
 
 
 def _direction(frozen: FrozenStack) -> Tensor:
-    """`Y / (B ‖Y‖²)` of every input, as the last block's stream sees it, (B, T, C)."""
+    """The direction `Y / (B ‖Y‖²)` of every input, at the end of the last block, (B, T, C)."""
     y = frozen.output if frozen.valid is None else frozen.output * frozen.valid[..., None]
     y = y / (len(y) * y.square().sum((1, 2), keepdim=True).clamp_min(torch.finfo(y.dtype).tiny))
     return y if frozen.final is None else frozen.final.adjoint(y)
 
 
 def _products(branch: FrozenBranch, terms: Tensor, back: Tensor) -> Tensor:
-    """`⟨G_m, A_h X_j⟩` for every head, j and m, summed over inputs, (H, j, m)."""
+    """The products `⟨G_m, A_h X_j⟩` for every head, j and m, summed over inputs, (H, j, m)."""
     before, attention, behind = branch.around_attention()
     for part in before:
         terms = part.linear(terms)

@@ -1,6 +1,6 @@
 """What a collapse run measures: curves of every variant, path lengths, single paths, bounds.
 
-Plain rows throughout.
+All results are plain rows.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ PHRASES = {
 }
 """Variants as progress names them; the others are named by what is off."""
 TOKENS = 1024
-"""In a shard: a run has few inputs, and looking at the tokens takes longer than the model."""
+"""Inputs per shard: a run has few inputs, and the metrics take longer than the model."""
 
 
 @dataclass
 class CollapseRun:
     """A model with its inputs, ready to be measured.
 
-    What each measurement gives is `{"found": …, "failed": …}`: the rows, and a record of every
-    shard that is missing.
+    Each measurement returns `{"found": …, "failed": …}`: the rows, and one record per shard that
+    failed.
     """
 
     model_ref: ModelRef
@@ -60,7 +60,7 @@ class CollapseRun:
         return run_all(self.engine, job, shards, lambda done: self.progress(stage, done, total))
 
     def curves(self, name: str, switches: Switches | None) -> dict[str, Any]:
-        """Every metric along depth with some parts off; None leaves the model alone."""
+        """Measure every metric along depth with some parts off; with None, the plain model."""
         size = max(1, TOKENS // self.inputs.length)
         job = CurvePass(self.model_ref, self.engine.threads, switches, self.names, self.sinks)
         merged = self._run(
@@ -73,13 +73,13 @@ class CollapseRun:
 
     @cached_property
     def names(self) -> dict[str, Kind]:
-        """The modules that attend, as one input shows them."""
+        """The modules that attend when one input runs."""
         with torch.no_grad(), self.model_ref.running() as model, capture(model.backbone) as calls:
             forward_of(model)(to_device(self.inputs.make(all_of(self.inputs)[:1]), model.device))
         return attention_names(calls)
 
     def paths(self, number: int, by: By) -> dict[str, Any]:
-        """Terms by path length, what heads add, and the residual of single paths, of each stack."""
+        """Measure each stack: terms by path length, what heads add, residuals of single paths."""
         job = PathPass(self.model_ref, self.engine.threads, by)
         merged = self._run(
             "splitting the output of {} into paths",
@@ -92,7 +92,7 @@ class CollapseRun:
         return {"found": _path_tables(stacks), "failed": merged.failed}
 
     def bounds(self, number: int) -> dict[str, Any]:
-        """Bounds of every head, and composed over depth, of each stack."""
+        """Compute the bounds of every head, and those composed over depth, for each stack."""
         job = BoundPass(self.model_ref, self.engine.threads)
         merged = self._run(
             "computing bounds on {}", job, singles(self.inputs, all_of(self.inputs)[:number])
@@ -111,7 +111,7 @@ class CollapseRun:
 
 
 def _path_tables(stacks: dict[str, list[StackPaths]]) -> dict[str, Any]:
-    """The inputs of every stack as one."""
+    """Join the results of all inputs, stack by stack."""
     marginals = {
         stack: [run.marginals for run in runs if run.marginals is not None]
         for stack, runs in stacks.items()
@@ -148,7 +148,7 @@ def _single_rows(stack: str, runs: list[list[float]]) -> list[dict[str, Any]]:
 
 
 def _averaged(runs: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Rows of single inputs as one: the mean of share, size and residual, with intervals."""
+    """Join the rows of single inputs: means of share, size and residual, with intervals."""
     rows = []
     for same in zip(*runs):
         row = dict(same[0])

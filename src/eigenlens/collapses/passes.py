@@ -1,4 +1,4 @@
-"""What a collapse run does with a shard of its inputs: states that merge, whoever works on them."""
+"""What a collapse run does with a shard of its inputs, into states that merge."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .paths import By, decompose_paths
 from .sampling import residuals_by_length
 
 PATHS = 20
-"""Random paths of each length whose product of patterns is looked at."""
+"""Random paths per length whose product of patterns is measured."""
 
 
 @dataclass
 class CurvePass:
-    """Every metric along depth with some parts off; None leaves the model alone.
+    """Measures every metric along depth with some parts off; with None, the plain model.
 
     The state is that of `DepthMetrics`.
     """
@@ -47,9 +47,9 @@ class CurvePass:
         statistic, done = DepthMetrics(sinks=self.sinks), 0
 
         def see(layer: Layer) -> None:
-            """Of an ablated model the tokens tell enough.
+            """Leave the patterns of an ablated model out: they would take most of the time.
 
-            Its patterns would cost most of the time.
+            Its tokens tell enough.
             """
             statistic.update(layer if self.switches is None else replace(layer, calls=()))
 
@@ -73,7 +73,7 @@ class CurvePass:
 class StackPaths:
     """One stack of one input by path length.
 
-    Rows of terms, and where all layers have as many heads, what heads add.
+    It has the rows of terms and, if all layers have equally many heads, what heads add.
     """
 
     stack: str
@@ -85,7 +85,7 @@ class StackPaths:
 
 @dataclass
 class PathPass:
-    """The output by path length; the state has a list of stacks for every input."""
+    """Splits the output by path length; the state has a list of stacks per input."""
 
     model_ref: ModelRef
     threads: int
@@ -113,9 +113,10 @@ class PathPass:
 
 @dataclass(frozen=True)
 class StackBounds:
-    """One stack of one input.
+    """The bounds of one stack on one input.
 
-    Its place among all, the bounds of every layer, and those composed over depth of the first.
+    They have the index of the input, the bounds of every layer and, for the first input, those
+    composed over depth.
     """
 
     stack: str
@@ -126,7 +127,7 @@ class StackBounds:
 
 @dataclass
 class BoundPass:
-    """The bounds of every head; the state has the stacks of all inputs in order."""
+    """Computes the bounds of every head; the state has the stacks of all inputs in order."""
 
     model_ref: ModelRef
     threads: int
@@ -152,7 +153,7 @@ class BoundPass:
 def _frozen(
     model_ref: ModelRef, content: ShardBatches, tick: Tick
 ) -> Iterator[tuple[int, tuple[FrozenStack, ...]]]:
-    """The place of every input among all, and the model frozen at it."""
+    """Yield the index of every input, and the model frozen at it."""
     with model_ref.running() as model:
         for done, batch in enumerate(content.batches):
             yield (

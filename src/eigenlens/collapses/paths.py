@@ -1,4 +1,4 @@
-"""How much of a model's output comes over paths of which length, without enumerating them.
+"""The output of a model by the length of its paths, without enumerating the paths.
 
 In the frozen graph a path takes, in every stage, the skip or one branch. Its length is the number
 of attention hops. With A_l a layer's attention, X_k the sum of all paths of length k so far and N_l
@@ -47,7 +47,7 @@ class PathLengths:
 
     @property
     def error(self) -> float:
-        """How far the terms' sum is from the model's output, relative."""
+        """The relative distance of the sum of all terms from the model's output."""
         total = self.terms.flatten(0, -4).sum(0) + self.bias
         return float(
             self._kept(total - self.output).norm()
@@ -60,27 +60,27 @@ class PathLengths:
 
     @property
     def paths(self) -> tuple[int, ...]:
-        """How many paths of each number of attention hops there are."""
+        """The number of paths for each number of attention hops."""
         return path_counts(self.heads)
 
     def shares(self) -> Tensor:
-        """`⟨X_k, Y⟩ / ‖Y‖²`, mean over inputs: what each length adds to the output.
+        """What each length adds to the output: `⟨X_k, Y⟩ / ‖Y‖²`, mean over inputs.
 
-        With the bias, last, they sum to one.
+        The bias comes last; all of them sum to one.
         """
         y = self._kept(self.output)
         parts = torch.stack([self._kept(term) for term in self._parts()])
         return self._mean((parts * y).sum((-2, -1)) / y.square().sum((-2, -1)).clamp_min(1e-300))
 
     def sizes(self) -> Tensor:
-        """`‖X_k‖_F / ‖Y‖_F`, mean over inputs, the bias last."""
+        """The size of each length: `‖X_k‖_F / ‖Y‖_F`, mean over inputs, the bias last."""
         y = self._kept(self.output).norm(dim=(-2, -1)).clamp_min(1e-300)
         return self._mean(
             torch.stack([self._kept(term).norm(dim=(-2, -1)) / y for term in self._parts()])
         )
 
     def residuals(self) -> Tensor:
-        """`‖res(X_k)‖ / ‖X_k‖` in the composite norm, mean over inputs, the bias last."""
+        """The relative residual `‖res(X_k)‖ / ‖X_k‖`, mean over inputs, the bias last."""
         return self._mean(
             torch.stack([relative_residual(term, self.valid) for term in self._parts()])
         )
@@ -110,11 +110,11 @@ class PathLengths:
         return rows
 
     def _parts(self) -> list[Tensor]:
-        """Every term, and the bias behind them, (B, T, C) each."""
+        """Every term, and the bias after them, (B, T, C) each."""
         return [*self.terms.flatten(0, -4), self.bias]
 
     def _mean(self, by_input: Tensor) -> Tensor:
-        """The mean over the inputs (…, B) that have a token at all; 0 where none has."""
+        """The mean over the inputs (…, B) that have a token; 0 if none has."""
         there = torch.ones(by_input.shape[-1]) if self.valid is None else self.valid.any(1)
         there = there.to(by_input)
         return (by_input * there).sum(-1) / there.sum().clamp_min(1)
@@ -124,9 +124,9 @@ class PathLengths:
 
 
 def path_counts(heads: Sequence[int]) -> tuple[int, ...]:
-    """Paths by number of attention hops for layers of so many heads.
+    """The number of paths by attention hops, for layers with these numbers of heads.
 
-    The coefficients of `Π_l (1 + H_l z)`.
+    They are the coefficients of `Π_l (1 + H_l z)`.
     """
     counts = [1]
     for number in heads:
@@ -150,7 +150,7 @@ def decompose_paths(frozen: FrozenStack, by: By = "attention") -> PathLengths:
     frozen : FrozenStack
         A stack as `freeze` gives it, for B inputs of T tokens and C channels.
     by : {"attention", "mlp", "both"}, default "attention"
-        Hops that count.
+        Which hops count.
 
     Returns
     -------
@@ -188,9 +188,9 @@ def decompose_paths(frozen: FrozenStack, by: By = "attention") -> PathLengths:
 
 
 def through(stage: FrozenStage, grid: Tensor, bias: Tensor, by: By) -> tuple[Tensor, Tensor]:
-    """One stage on terms (K, M, B, T, C) and bias.
+    """Apply one stage to the terms (K, M, B, T, C) and the bias.
 
-    Hops of a counted kind move a term one up, others add to where they are.
+    A hop that counts moves a term one up; other hops leave it where it is.
     """
     sums: dict[tuple[int, int], Tensor] = {(0, 0): grid} if stage.keeps else {}
     after = bias if stage.keeps else torch.zeros_like(bias)

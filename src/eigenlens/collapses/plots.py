@@ -13,14 +13,13 @@ if TYPE_CHECKING:
     from .result import Collapse
 
 LEAST = 1e-16
-"""Values below are drawn here: a logarithmic axis has no zero."""
+"""Smaller values are drawn at this one: a logarithmic axis has no zero."""
 
 
 def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all") -> Any:
-    """A metric of every variant along depth, logarithmic, one panel a stack.
+    """A metric of every variant along depth, on a logarithmic axis, one panel per stack.
 
-    The bands are the 95 % interval over inputs; where it reaches below a tenth of the mean, a band
-    ends there.
+    Bands are the 95 % interval over inputs, cut off at a tenth of the mean.
     """
     rows = [
         {
@@ -83,15 +82,15 @@ def residual_curves(run: Collapse, metric: str = "residual", tokens: str = "all"
                 width=380, height=280, title=stack if len(stacks) > 1 else ""
             )
         )
-    title = f"{run.name}: how far the tokens are from one vector"
+    title = f"{run.name}: distance of the tokens from one common vector"
     return alt.hconcat(*panels).properties(title=title)
 
 
 def _rounding(run: Collapse, values: list[float]) -> list[Any]:
-    """A line below which there is rounding alone, where some values lie there."""
+    """A line at the level of rounding errors, if some values are below it."""
     if not any(value < run.floor for value in values):
         return []
-    data = alt.Data(values=[{"floor": run.floor, "words": "rounding"}])
+    data = alt.Data(values=[{"floor": run.floor, "words": "rounding errors"}])
     place = alt.Chart(data).encode(y=alt.Y("floor:Q", scale=alt.Scale(type="log")))
     text = place.mark_text(align="left", baseline="top", dx=2, dy=2, color="gray").encode(
         x=alt.value(0), text="words:N"
@@ -104,9 +103,9 @@ def _or(value: float | None, other: float) -> float:
 
 
 def path_shares(run: Collapse) -> Any:
-    """Share of the output by number of hops, beside the share of the paths.
+    """The share of the output by number of hops, beside the share of the paths.
 
-    Layers of attention and MLP hops as a map.
+    If attention and MLP hops both count, a map of the two.
     """
     rows = [row for row in run.paths if row["part"] == "paths"]
     stacks = list(dict.fromkeys(row["stack"] for row in rows))
@@ -122,11 +121,18 @@ def _hop_map(rows: list[dict[str, Any]]) -> Any:
     base = alt.Chart(alt.Data(values=rows)).encode(
         x=alt.X("attention_hops:O", title="attention hops", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("mlp_hops:O", title="MLP hops", sort="descending"),
-        tooltip=["stack:N", "attention_hops:O", "mlp_hops:O", alt.Tooltip("share:Q", format=".3g")],
+        tooltip=[
+            "stack:N",
+            alt.Tooltip("attention_hops:O", title="attention hops"),
+            alt.Tooltip("mlp_hops:O", title="MLP hops"),
+            alt.Tooltip("share:Q", title="share of the output", format=".3g"),
+        ],
     )
     most = max(abs(row["share"]) for row in rows) or 1.0
     colour = alt.Color(
-        "share:Q", title="share", scale=alt.Scale(scheme="blueorange", domain=[-most, most])
+        "share:Q",
+        title="share of the output",
+        scale=alt.Scale(scheme="blueorange", domain=[-most, most]),
     )
     ink = alt.condition(f"abs(datum.share) > {0.6 * most}", alt.value("white"), alt.value("black"))
     text = base.mark_text(fontSize=9).encode(text=alt.Text("share:Q", format=".2f"), color=ink)
@@ -158,7 +164,7 @@ def _hop_bars(rows: list[dict[str, Any]], by: str) -> Any:
 
 
 def path_residuals(run: Collapse) -> Any:
-    """How far from one vector the terms of each length are, and the patterns along single paths."""
+    """The relative residual of the paths of each length, and of patterns along single paths."""
     terms = [row for row in run.paths if row["part"] == "paths"] if run.by == "attention" else []
     rows = [
         {
@@ -198,14 +204,18 @@ def path_residuals(run: Collapse) -> Any:
             strokeDash=alt.StrokeDash("stack:N", legend=legend),
             tooltip=["stack:N", "hops:Q", "what:N", alt.Tooltip("shown:N", title="residual")],
         )
-        .properties(width=380, height=240, title=f"{run.name}: rank along paths")
+        .properties(
+            width=380,
+            height=240,
+            title=f"{run.name}: distance from one common vector, by path length",
+        )
     )
 
 
 def bound_map(run: Collapse) -> Any:
-    """Layers × heads: the largest D of each head, and its Dobrushin coefficient.
+    """Maps of layers × heads: the largest spread D of each head, and its Dobrushin coefficient.
 
-    The cubic bound limits D.
+    The cubic bound needs a small D.
     """
     panels = []
     for key, name in (("max_d", "max D"), ("dobrushin", "Dobrushin coefficient")):
@@ -222,7 +232,7 @@ def bound_map(run: Collapse) -> Any:
     return (
         alt.hconcat(*panels)
         .resolve_scale(color="independent")
-        .properties(title=f"{run.name}: bounds")
+        .properties(title=f"{run.name}: spread of scores and contraction of each head")
     )
 
 

@@ -1,4 +1,4 @@
-"""What a collapse run found."""
+"""The result of a collapse run."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ SCHEMA: dict[str, Any] = {
         "depth": [{"stack": str, "depth": LAYER, "holds": (bool, MEASURED, None)}],
     },
 }
-"""What `collapse.json` holds."""
+"""The form of `collapse.json`."""
 
 
 class Collapse(ModelResultViews):
@@ -104,7 +104,7 @@ class Collapse(ModelResultViews):
 
     def __init__(self, content: dict[str, Any]) -> None:
         self.stored: dict[str, Any] = content["facts"]
-        """What it says of its model, its data and its options, as JSON keeps it."""
+        """The facts about its model, data and options, as JSON keeps them."""
         self._content = content
 
     @classmethod
@@ -135,7 +135,7 @@ class Collapse(ModelResultViews):
         return found
 
     def _check(self) -> None:
-        """Raises what the first use of a run that is not complete would raise."""
+        """Raise an error if the run is not complete."""
         _ = self.sentence, self.rows(tokens="without sinks")  # every curve that they name is there
         by = "mlp_hops" if self.by == "mlp" else "attention_hops"
         if self.paths and (
@@ -148,18 +148,18 @@ class Collapse(ModelResultViews):
 
     @property
     def floor(self) -> float:
-        """Relative residuals below are rounding: 8ε of the precision the model ran in."""
+        """Smaller relative residuals are rounding: 8ε of the precision in which the model ran."""
         return rounding_floor(
             self.stored.get("precision", "float64" if self.stored.get("float64") else "float32")
         )
 
     def in_words(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Rows of residuals to read: what rounding hides is called `below rounding`."""
+        """Rows of residuals with `below rounding` in place of numbers that are rounding."""
         return rows_in_words(rows, {*self.curves, "residual", "low", "high"}, self.floor)
 
     @cached_property
     def curves(self) -> dict[str, Depth]:
-        """The metrics along depth by variant: `full`, `SAN`, `SAN+MLP`, `SAN+skip`, and others."""
+        """The metrics along depth by variant: `full`, `SAN`, `SAN+MLP`, `SAN+skip` and others."""
         return Named(
             "variant",
             {
@@ -173,15 +173,15 @@ class Collapse(ModelResultViews):
 
     @property
     def paths(self) -> list[dict[str, Any]]:
-        """The output by path length.
+        """The output by path length, one row per length.
 
-        Stack, hops, number of paths, share, size and residual with intervals.
+        A row has the stack, hops, number of paths, and share, size and residual with intervals.
         """
         return self._content["paths"]["lengths"]
 
     @property
     def single_paths(self) -> list[dict[str, Any]]:
-        """`‖P − 1p̄ᵀ‖ / ‖P‖` of the product of patterns along random paths, by length."""
+        """The residual `‖P − 1p̄ᵀ‖ / ‖P‖` of products of patterns along random paths, by length."""
         return self._content["paths"]["single"]
 
     @property
@@ -191,7 +191,7 @@ class Collapse(ModelResultViews):
 
     @property
     def bounds(self) -> list[dict[str, Any]]:
-        """Of every head: D, γ, β, whether the condition holds, and the bounds."""
+        """One row per head: D, γ, β, whether the condition holds, and the bounds."""
         return self._content["bounds"]["heads"]
 
     def bounds_by_layer(self) -> list[dict[str, Any]]:
@@ -218,17 +218,17 @@ class Collapse(ModelResultViews):
 
     @property
     def depth_bounds(self) -> list[dict[str, Any]]:
-        """The bounds composed over depth, base-ten logarithms; empty where they do not apply."""
+        """The bounds composed over depth, as base-ten logarithms; empty if they do not apply."""
         return self._content["bounds"]["depth"]
 
     @property
     def error(self) -> float | None:
-        """How far the sum over path lengths was from the model's output: the worst input."""
+        """The distance of the sum over path lengths from the model's output, on the worst input."""
         return self._content["paths"]["error"]
 
     @property
     def title(self) -> str:
-        """Model and data, and how many inputs were measured in which precision."""
+        """Model and data, the number and length of inputs, and the precision."""
         precision = ", float64" if self.float64 else ""
         inputs = numbered(self.facts.inputs or 0, "input")
         return f"{self.name}: {inputs} of {self.facts.length} tokens{precision}"
@@ -245,13 +245,13 @@ class Collapse(ModelResultViews):
 
     @property
     def sentence(self) -> str:
-        """Where and why the model would collapse, and what holds it up, from the ablations."""
+        """Where the model would collapse with attention alone, and what keeps it from that."""
         from .verdict import sentence
 
         return sentence(self)
 
     def rows(self, metric: str = "residual", tokens: str = "all") -> list[dict[str, Any]]:
-        """One row a depth: the metric of every variant side by side."""
+        """One row per depth: a metric of every variant side by side."""
         rows: dict[tuple[str, int], dict[str, Any]] = {}
         for name, depth in self.curves.items():
             for stack in depth.stacks:
@@ -284,7 +284,7 @@ class Collapse(ModelResultViews):
         return write_result(folder, "collapse", self.record())
 
     def rows_to_read(self) -> list[dict[str, Any]]:
-        """One row per depth, residuals that rounding hides in words."""
+        """One row per depth, with words for residuals that are rounding."""
         return self.in_words(self.rows())
 
     def printed(self) -> list[TitledTable]:
@@ -294,7 +294,7 @@ class Collapse(ModelResultViews):
         return collapse_tables(self)
 
     def plot(self) -> Any:
-        """The residual of every variant along depth, on a logarithmic axis (an altair chart)."""
+        """Draw the residual of every variant along depth, on a log axis (an altair chart)."""
         from .plots import residual_curves
 
         return residual_curves(self)

@@ -1,4 +1,4 @@
-"""A collapse run: from a model and data to what holds its rank up."""
+"""Making a collapse run: from a model and data to its result."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ ABLATIONS = {
     "without MLP skip": Switches(mlp_skip=False),
     "without norm": Switches(norm=False),
 }
-"""The paper's variants, and every part taken out alone.
+"""The variants of the paper, and every part taken out alone.
 
-SAN+skip is the model without MLPs, SAN+MLP that without skips.
+SAN+skip is the model without MLPs, SAN+MLP the model without skips.
 """
 
 
@@ -86,11 +86,11 @@ def collapse(
     max_inputs : int, default 32
         At most this many inputs.
     paths : int, default 8
-        Inputs whose output is taken apart by path length.
+        Number of inputs whose output is split by path length.
     bounds : int, default 2
-        Inputs on which the bounds of every head are worked out.
+        Number of inputs on which the bounds of every head are computed.
     by : {"attention", "mlp", "both"}, default "attention"
-        Hops that count in a path.
+        Which hops count in a path.
     variants : str or sequence of str, optional
         Names of the ablations, as a list or with commas. Default: all.
     float64 : bool, default False
@@ -211,7 +211,7 @@ def _measured(
         return made["found"]
 
     def optional(name: str, measure: Callable[[], Any]) -> Any:
-        """None and a note where this model does not allow it, so that the rest goes on."""
+        """Measure, or return None with a note if this model does not allow it."""
         try:
             return part(name, measure)
         except Refused as error:
@@ -237,7 +237,7 @@ def _measured(
 
 
 def _missing(model: Model) -> list[str]:
-    """Why there are no ablations, paths and bounds, if there are none."""
+    """A note if ablations, paths and bounds cannot be measured, with the reason."""
     try:
         read_stacks(model.backbone)
     except EigenlensError as error:

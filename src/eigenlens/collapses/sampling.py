@@ -29,7 +29,7 @@ from .ablation import replace_forwards
 class PathSample:
     """S paths of the same length: `layers` and `heads` (S, k), and log probabilities (S,).
 
-    In the order of the hops.
+    Layers and heads are in the order of the hops.
     """
 
     layers: Tensor
@@ -40,15 +40,15 @@ class PathSample:
         return len(self.layers)
 
     def head_at(self, layer: int) -> Tensor:
-        """The head that each path takes in a layer, −1 where it skips, (S,)."""
+        """The head that each path takes in a layer, −1 for the skip, (S,)."""
         here = self.layers == layer
         return torch.where(here.any(1), (self.heads * here).sum(1), -1)
 
 
 def head_sizes(frozen: FrozenStack) -> Tensor:
-    """`‖A_{l,h} x_l‖ / ‖x_l‖` at the model's own streams, (L, H).
+    """Weights for importance sampling: `‖A_{l,h} x_l‖ / ‖x_l‖`, (L, H).
 
-    Weights for importance sampling.
+    They are computed at the model's own streams.
     """
     rows, y = [], frozen.inputs
     for stage in frozen.stages():
@@ -62,7 +62,7 @@ def head_sizes(frozen: FrozenStack) -> Tensor:
 
 
 def equal_weights(frozen: FrozenStack) -> Tensor:
-    """Weights by which every path of a length is as likely as any other, (L, H)."""
+    """Equal weights (L, H): all paths of one length are equally likely."""
     return torch.ones(len(frozen.heads), frozen.heads[0], dtype=torch.float64)
 
 
@@ -106,7 +106,7 @@ def draw_paths(weights: Tensor, hops: int, number: int, seed: int = 0) -> PathSa
 def frozen_terms(frozen: FrozenStack, sample: PathSample) -> Tensor:
     """What each path adds to the output, (S, B, T, C), with everything frozen.
 
-    The terms of the theorem.
+    These are the terms of the theorem.
     """
     y = frozen.inputs.expand(len(sample), *frozen.inputs.shape).clone()
     layer = 0
@@ -140,9 +140,9 @@ def estimated_term(
 
 
 def pattern_residuals(frozen: FrozenStack, sample: PathSample) -> Tensor:
-    """`‖P − 1p̄ᵀ‖ / ‖P‖` of each path's product of patterns, (S, B), in the composite norm.
+    """The residual `‖P − 1p̄ᵀ‖ / ‖P‖` of each path's product of patterns, (S, B).
 
-    `P = P_{h_k} ⋯ P_{h_1}`.
+    `P = P_{h_k} ⋯ P_{h_1}`, in the composite norm.
     """
     patterns = [branch.attention.pattern for branch in frozen.branches("attention")]
     found = []
@@ -192,7 +192,7 @@ def rerun_paths(
 
 
 class _Rerun:
-    """One path after the other through the blocks of a stack, each as a network of its own."""
+    """Runs paths through the blocks of a stack, each as a network of its own."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack

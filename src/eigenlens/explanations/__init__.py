@@ -1,4 +1,4 @@
-"""Which tokens decide: relevance, other methods, and the whole model as one linear operator."""
+"""Which tokens decide: relevance and other methods, and a whole model as one linear operator."""
 
 from .deletion import Deletion, deletion_curves
 from .linear_operator import (

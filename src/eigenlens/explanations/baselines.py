@@ -1,4 +1,4 @@
-"""Simpler answers to the same question, to compare with: attention, rollout, gradients, chance.
+"""Simpler methods to compare with: attention, rollout, gradients, and random scores.
 
 Each gives the source tokens a score, (B, T). `w_i` is what the target reads of output token i
 (`Observed.reads`). In an encoder-decoder the last attention is the last cross-attention, whose keys
@@ -24,19 +24,19 @@ from .steps import (
 
 
 def attention(observed: Observed) -> Tensor:
-    """`Σ_i w_i mean_h A_hij` of the last attention."""
+    """Scores by the last attention: `Σ_i w_i mean_h A_hij`."""
     step, w = _last(observed)
     return _masked(observed, _row(w, step.weights.mean(1)))
 
 
 def attention_gradient(observed: Observed) -> Tensor:
-    """`Σ_i w_i mean_h (∇A ⊙ A)⁺_hij` of the last attention."""
+    """Scores by the last attention and its gradient: `Σ_i w_i mean_h (∇A ⊙ A)⁺_hij`."""
     step, w = _last(observed)
     return _masked(observed, _row(w, mean_positive(step.weights, step.gradient)))
 
 
 def grad_cam(observed: Observed) -> Tensor:
-    """`(mean_h g_h Σ_i w_i A_hij)⁺` of the last attention, `g_h = mean_j Σ_i w_i ∇A_hij`."""
+    """Scores `(mean_h g_h Σ_i w_i A_hij)⁺` of the last attention, `g_h = mean_j Σ_i w_i ∇A_hij`."""
     step, w = _last(observed)
     rows = torch.einsum("bi,bhij->bhj", w, step.weights)
     slopes = torch.einsum("bi,bhij->bhj", w, step.gradient)
@@ -47,7 +47,7 @@ def grad_cam(observed: Observed) -> Tensor:
 
 
 def rollout(observed: Observed) -> Tensor:
-    """`Σ_i w_i (Π_l (½ A_l + ½ I))_ij`, heads averaged.
+    """Scores by attention rollout: `Σ_i w_i (Π_l (½ A_l + ½ I))_ij`, heads averaged.
 
     A cross-attention mixes in half of the source's rollout.
     """
@@ -69,15 +69,15 @@ def rollout(observed: Observed) -> Tensor:
 
 
 def gradient_input(observed: Observed) -> Tensor:
-    """`Σ_c x_jc ∂score/∂x_jc` where the source stream begins; signed."""
+    """Signed scores by gradient × input: `Σ_c x_jc ∂score/∂x_jc`, where the source begins."""
     stream = source_stream(observed)
     return (stream.inputs * stream.gradient).sum(-1) * stream.valid
 
 
 def random_scores(observed: Observed, seed: int = 0) -> Tensor:
-    """Uniform numbers, the same for every run of a seed: the control.
+    """Uniform random scores as a control, the same in every run with the same seed.
 
-    An input draws for its own tokens alone.
+    Each input draws only for its own tokens.
     """
     seen = _seen(observed, observed.score)  # (B, S)
     scores = torch.zeros(seen.shape, dtype=seen.dtype)
@@ -89,7 +89,7 @@ def random_scores(observed: Observed, seed: int = 0) -> Tensor:
 
 
 def _last(observed: Observed) -> tuple[Step, Tensor]:
-    """The last attention through which the target reads the source, and w (B, T) of its queries."""
+    """The last attention that reads the source, and the weights w (B, T) of its queries."""
     steps = steps_of(observed)
     source, weights = source_name(steps), read_weights(observed, steps)
     step = next(
@@ -102,12 +102,12 @@ def _last(observed: Observed) -> tuple[Step, Tensor]:
 
 
 def _row(w: Tensor, A: Tensor) -> Tensor:
-    """`Σ_i w_i A_ij`: (B, T), (B, T, S) → (B, S)."""
+    """The weighted sum `Σ_i w_i A_ij`: (B, T), (B, T, S) → (B, S)."""
     return (w[:, None] @ A)[:, 0]
 
 
 def _seen(observed: Observed, like: Tensor) -> Tensor:
-    """Source tokens that are no padding, (B, S)."""
+    """Which source tokens are no padding, (B, S)."""
     steps = steps_of(observed)
     name = source_name(steps)
     stream = observed.streams[0] if len(stream_sizes(steps)) == 1 else observed.stream(name)

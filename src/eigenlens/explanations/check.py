@@ -1,4 +1,4 @@
-"""What `explanation.json` holds."""
+"""The checks of `explanation.json`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FACTS: dict[str, Any] = {
     "notes": list,
     "versions": dict,
 }
-"""What every explanation says of itself."""
+"""The facts that every explanation has."""
 MORE: dict[str, Any] = {
     "against": str | None,
     "inputs": int | None,
@@ -29,11 +29,11 @@ MORE: dict[str, Any] = {
     "seconds": int | float | None,
     "created": str | None,
 }
-"""What it may say."""
+"""The facts that an explanation may have."""
 
 
 def check_explanation(found: Explanation) -> None:
-    """Raises what the first use of a record without these would raise."""
+    """Raise a `ValueError` if a record lacks what an explanation needs."""
     if missing := FACTS.keys() - found.stored.keys():
         raise KeyError(*sorted(missing))
     for name, kind in {**FACTS, **MORE}.items():
@@ -81,7 +81,7 @@ def _typed(name: str, value: Any, kind: Any) -> None:
 
 
 def _numbers(values: list[Any]) -> None:
-    """Finite numbers, as floats have them: an integer of hundreds of digits is none."""
+    """Raise a `ValueError` unless all are finite as floats; a huge integer is not."""
     for x in values:
         if isinstance(x, bool) or not isinstance(x, int | float) or not abs(x) <= LARGEST:
             raise ValueError(f"{str(x)[:40]} is no finite number")

@@ -1,9 +1,9 @@
-"""What becomes of a target when tokens are taken away, most or least relevant first.
+"""The score of a target while tokens are taken away, most or least relevant first.
 
-A text loses token ids and closes up, so that positions shift. A picture loses patches behind the
-embedding, and those that are left keep their positions. A method that finds the tokens that decide
-has a curve that falls soon when the most relevant go first (positive, small area) and late when the
-least relevant go first (negative, large area).
+A text loses token ids and closes up, so that positions shift. A picture loses patches after the
+embedding, and those that are left keep their positions. If a method finds the tokens that decide,
+the score falls soon when the most relevant go first (positive, small area) and late when the least
+relevant go first (negative, large area).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ ORDERS: tuple[Order, ...] = ("positive", "negative")
 
 @dataclass(frozen=True, eq=False)
 class Deletion:
-    """Scores (N, F) of the target for N inputs when F fractions of their tokens are gone.
+    """The scores (N, F) of the target for N inputs, with F fractions of their tokens taken away.
 
-    By one method in one order.
+    Tokens go in the order of one method.
     """
 
     method: str
@@ -40,7 +40,7 @@ class Deletion:
 
     @property
     def auc(self) -> Tensor:
-        """The area under the curve of every input, (N,), by the trapezium rule."""
+        """The area under the curve of every input, (N,), by the trapezoidal rule."""
         return torch.trapezoid(self.scores, self.scores.new_tensor(self.fractions), dim=1)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -59,13 +59,16 @@ class Deletion:
 
     @property
     def sentence(self) -> str:
-        """The mean area, in words."""
+        """The mean area under the curve, in words."""
         first = "most" if self.order == "positive" else "least"
-        area = f"mean area {float(self.auc.mean()):.3g} over {numbered(len(self.scores), 'input')}"
+        area = (
+            f"mean area under the curve {float(self.auc.mean()):.3g} over"
+            f" {numbered(len(self.scores), 'input')}"
+        )
         return f"{self.method}, {first} relevant tokens first: {area}"
 
     def plot(self) -> Any:
-        """The mean score over the inputs, by the fraction taken away (an altair chart)."""
+        """Draw the mean score over inputs against the share taken away (an altair chart)."""
         import altair as alt
 
         points = [
@@ -76,10 +79,10 @@ class Deletion:
             alt.Chart(alt.Data(values=points))
             .mark_line(point=True)
             .encode(
-                x=alt.X("fraction:Q", title="fraction of tokens taken away"),
+                x=alt.X("fraction:Q", title="share of the tokens taken away"),
                 y=alt.Y("score:Q", title="score of the target", scale=alt.Scale(zero=False)),
             )
-            .properties(width=320, height=200, title=f"{self.method}, {self.order}")
+            .properties(width=320, height=200, title=f"Deletion by {self.method}, {self.order}")
         )
 
     def _repr_html_(self) -> str:
@@ -98,7 +101,7 @@ def deletion_curves(
     fractions: Sequence[float] = FRACTIONS,
     batch_size: int = 32,
 ) -> list[Deletion]:
-    """The curves of every method, in both orders: two results a method, positive first.
+    """The curves of every method in both orders: two results per method, positive first.
 
     `scores` (B, T) by method, of the source tokens. `keep` (B, T) bool are tokens that always stay;
     by default special tokens, the class token of a picture, and the token at which the target is
@@ -133,9 +136,9 @@ def deletion_curves(
 def _kept(
     scores: Tensor, removal: Removal, fractions: Sequence[float], least: int
 ) -> Iterator[tuple[int, Order, int, tuple[int, ...]]]:
-    """(input, order, place of the fraction, positions that stay) of one method.
+    """Yield (input, order, index of the fraction, positions that stay) for one method.
 
-    `least` is how many of the free ones must.
+    `least` is how many of the free tokens must stay.
     """
     for row, (always, free) in enumerate(zip(removal.always, removal.free)):
         values = scores[row].tolist()
@@ -159,7 +162,7 @@ def _check(scores: Mapping[str, Tensor], fractions: Sequence[float]) -> None:
         or fractions[-1] > 1
     ):
         raise EigenlensError(
-            f"fractions rise from 0 to at most 1, and there are at least two, not {list(fractions)}"
+            f"fractions must be two or more that rise from 0 to at most 1, not {list(fractions)}"
         )
     if wrong := next(
         (name for name, x in scores.items() if not bool(torch.isfinite(x).all())), None

@@ -32,9 +32,9 @@ from ..models.forward import forward_of
 from ..models.load import Model
 
 SIDE_BY_SIDE = 2**20
-"""Numbers of the widest layer that streams side by side may hold: 4 MB in float32.
+"""The most numbers that streams side by side may hold in the widest layer: 4 MB in float32.
 
-More are slower on a CPU (the cache).
+More are slower on a CPU, because of its cache.
 """
 
 
@@ -56,34 +56,34 @@ class Operator:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Inputs, tokens, channels."""
+        """The numbers of inputs, tokens and channels."""
         B, n, d = self.inputs.shape
         return B, n, d
 
     @property
     def error(self) -> float:
-        """`‖T·X + B − F(X)‖ / ‖F(X)‖` over the tokens that are no padding."""
+        """The relative error `‖T·X + B − F(X)‖ / ‖F(X)‖`, without padding."""
         off = self.real(self.apply(self.inputs)) + self.bias - self.output
         return float(off.norm() / self.output.norm().clamp_min(torch.finfo(off.dtype).tiny))
 
     def real(self, x: Tensor) -> Tensor:
-        """Streams (…, B, n, d) with zero where there is padding."""
+        """The streams (…, B, n, d) with zeros at padding."""
         return x if self.stack.valid is None else x.masked_fill(~self.stack.valid[..., None], 0)
 
     @torch.no_grad()
     def apply(self, x: Tensor) -> Tensor:
-        """`T·x`, (…, B, n, d) → the same; leading axes are streams that go through side by side."""
+        """Compute `T·x`, (…, B, n, d) → the same; leading axes are streams side by side."""
         return self.stack(self._fits(x), bias=False)
 
     @torch.no_grad()
     def adjoint(self, u: Tensor) -> Tensor:
-        """`Tᵀ·u`, (…, B, n, d) → the same: `⟨u, T x⟩ = ⟨Tᵀu, x⟩`."""
+        """Compute `Tᵀ·u`, (…, B, n, d) → the same, with `⟨u, T x⟩ = ⟨Tᵀu, x⟩`."""
         return self.stack.adjoint(self._fits(u))
 
     def full_tensor(self, most: int = 2**22) -> Tensor:
-        """T itself, (B, n, d, n, d): output token, its channel, input token, its channel.
+        """The full T, (B, n, d, n, d): output token and channel, input token and channel.
 
-        Refused beyond `most` numbers.
+        An error if it has more than `most` numbers.
         """
         B, n, d = self.shape
         size = B * (n * d) ** 2
@@ -98,9 +98,9 @@ class Operator:
         return torch.cat(rows).view(n, d, B, n, d).permute(2, 0, 1, 3, 4).contiguous()
 
     def units(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Every channel of every token by itself, in chunks.
+        """Yield every channel of every token alone, in chunks.
 
-        Flat indices (k,) of n·d, and directions (k, B, n, d).
+        A chunk has flat indices (k,) of n·d, and directions (k, B, n, d).
         """
         B, n, d = self.shape
         for at in torch.arange(n * d, device=self.inputs.device).split(self.streams):
@@ -110,7 +110,7 @@ class Operator:
 
     @property
     def streams(self) -> int:
-        """How many streams go through side by side within `SIDE_BY_SIDE`."""
+        """How many streams fit side by side into `SIDE_BY_SIDE`."""
         B, n, d = self.shape
         mlps = [
             part
@@ -123,7 +123,7 @@ class Operator:
     def _fits(self, x: Tensor) -> Tensor:
         if x.shape[-3:] != self.inputs.shape:
             want = ", ".join(map(str, self.shape))
-            raise EigenlensError(f"this operator takes streams (…, {want}), not {tuple(x.shape)}")
+            raise EigenlensError(f"streams must have the shape (…, {want}), not {tuple(x.shape)}")
         return x.to(self.inputs)
 
     def __repr__(self) -> str:
@@ -176,7 +176,7 @@ def linearize(
 
 
 def in_out(op: Operator) -> Tensor:
-    """`a_ij = Σ_cd y_ic T_icjd x_jd`, (B, n, n): n streams backwards, in chunks."""
+    """The map `a_ij = Σ_cd y_ic T_icjd x_jd`, (B, n, n): n streams backwards, in chunks."""
     B, n, d = op.shape
     a = op.inputs.new_zeros(B, n, n)
     for rows in torch.arange(n, device=a.device).split(op.streams):
@@ -187,22 +187,22 @@ def in_out(op: Operator) -> Tensor:
 
 
 def in_out_of(op: Operator, weights: Tensor) -> Tensor:
-    """`Σ_i w_i a_ij` for weights (B, n) of the output tokens, (B, n): one pass backwards."""
+    """The sum `Σ_i w_i a_ij` for weights (B, n) of output tokens, (B, n): one backward pass."""
     return toward(op, _weights(op, weights)[..., None] * op.output)
 
 
 def toward(op: Operator, u: Tensor) -> Tensor:
-    """`⟨(Tᵀu)_j, x_j⟩` for a direction u (…, B, n, d) of the output, (…, B, n).
+    """The products `⟨(Tᵀu)_j, x_j⟩` for a direction u (…, B, n, d) of the output, (…, B, n).
 
-    Over j it sums to `⟨u, y − B⟩`.
+    Over j they sum to `⟨u, y − B⟩`.
     """
     return (op.adjoint(op.real(u.to(op.inputs))) * op.inputs).sum(-1)
 
 
 def norms(op: Operator) -> Tensor:
-    """`‖T_i·j·‖_F`, (B, n, n), exact: n·d streams backwards, in chunks.
+    """The exact norms `‖T_i·j·‖_F`, (B, n, n): n·d streams backwards, in chunks.
 
-    For small inputs; see `norms_of`.
+    This is for small inputs; see `norms_of` for others.
     """
     B, n, d = op.shape
     squares = op.inputs.new_zeros(n, B, n)
@@ -212,11 +212,11 @@ def norms(op: Operator) -> Tensor:
 
 
 def norms_of(op: Operator, weights: Tensor, probes: int = 16, seed: int = 0) -> Tensor:
-    """`sqrt(Σ_i w_i² ‖T_i·j·‖²_F)` for weights (B, n) of the output tokens, estimated, (B, n).
+    """An estimate of `sqrt(Σ_i w_i² ‖T_i·j·‖²_F)` for weights (B, n) of the output tokens, (B, n).
 
     The square is the mean of `‖(Tᵀ(w ⊙ g))_j‖²` over `probes` normal g (n, d), which is unbiased:
-    `E[g gᵀ] = I`. An input draws for its own tokens alone, so that the inputs beside it and padding
-    change nothing.
+    `E[g gᵀ] = I`. Each input draws only for its own tokens, so that other inputs and padding change
+    nothing.
     """
     return norms_with_error(op, weights, probes, seed)[0]
 
@@ -226,10 +226,10 @@ def norms_with_error(
 ) -> tuple[Tensor, Tensor]:
     """The estimate of `norms_of` and its standard error, (B, n) each.
 
-    That of the mean square, over twice the root.
+    The error is that of the mean square, divided by twice the root.
     """
     if probes < 2:
-        raise EigenlensError(f"{probes} probes tell no standard error; give at least 2")
+        raise EigenlensError(f"a standard error needs at least 2 probes, not {probes}")
     w = op.real(_weights(op, weights)[..., None])  # (B, n, 1)
     draws = _draws(op, w.dtype, seed)
     found = []
@@ -242,9 +242,9 @@ def norms_with_error(
 
 
 def _draws(op: Operator, dtype: torch.dtype, seed: int) -> Iterator[Tensor]:
-    """Normal directions (B, n, d) without end, 0 for padding.
+    """Yield normal directions (B, n, d) without end, 0 for padding.
 
-    Every input has a generator of its own, seeded alike.
+    Every input has a generator of its own, with the same seed.
     """
     B, n, d = op.shape
     real = torch.ones(B, n, dtype=torch.bool) if op.stack.valid is None else op.stack.valid.cpu()
@@ -263,6 +263,6 @@ def _weights(op: Operator, weights: Tensor) -> Tensor:
     B, n, _ = op.shape
     if weights.shape != (B, n):
         raise EigenlensError(
-            f"weights of the output tokens are ({B}, {n}) here, not {tuple(weights.shape)}"
+            f"weights of the output tokens must be ({B}, {n}), not {tuple(weights.shape)}"
         )
     return weights.to(op.inputs)

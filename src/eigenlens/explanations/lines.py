@@ -1,4 +1,4 @@
-"""Tokens as words with a colour behind them, in a notebook or as cells to draw elsewhere."""
+"""Explanations as coloured tokens: cells to draw, and HTML for a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .result import Explanation
 
 MOST_CELLS = 200
-"""Frames of sound that are drawn beside each other; more are put together."""
+"""The most frames of sound in a line; if there are more, neighbours are joined."""
 FOR, AGAINST = "200, 64, 44", "44, 111, 179"
 
 
@@ -20,7 +20,7 @@ FOR, AGAINST = "200, 64, 44", "44, 111, 179"
 class Cell:
     """One token of a line.
 
-    What is shown, its colour from −10 to 10, its score, and whether it is one of the strongest.
+    It has a text, a colour from −10 to 10, a score, and is or is not one of the strongest.
     """
 
     text: str
@@ -28,17 +28,17 @@ class Cell:
     score: float
     strong: bool = False
     full_text: str = ""
-    """Its full name, where a line shows less."""
+    """The full text, as a line may show less."""
     row: int | None = None
     column: int | None = None
-    """Where a patch of a picture is; other tokens have neither."""
+    """Row and column of a patch of a picture; None for other tokens."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One method: tokens in their order.
+    """The tokens of one method, in their order.
 
-    Of a picture those in front of the patches, and the patches row by row.
+    For a picture, the tokens before the patches, and the patches row by row.
     """
 
     method: str
@@ -47,7 +47,7 @@ class Line:
 
 
 def lines(found: Explanation) -> list[Line]:
-    """Every method as cells to draw."""
+    """One line of cells per method."""
     made = []
     for method in found.methods:
         strong = set(found.strongest(method))
@@ -78,12 +78,12 @@ def lines(found: Explanation) -> list[Line]:
 
 
 def _short(token: str) -> str:
-    """A token in a line, where a gap stands for the space that many begin with."""
+    """The text of a token in a line, with a gap for the space that many begin with."""
     return visible(token[1:] if token[:1] == " " and token.strip() else token)
 
 
 def _pooled(row: list[Cell]) -> list[Cell]:
-    """At most 200 cells: the strongest of each run of neighbours stands for them."""
+    """At most 200 cells; the strongest of several neighbours stands for all of them."""
     step = -(-len(row) // MOST_CELLS)
     runs = [row[i : i + step] for i in range(0, len(row), step)]
     return row if step == 1 else [max(run, key=lambda cell: abs(cell.score)) for run in runs]

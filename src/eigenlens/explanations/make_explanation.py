@@ -1,4 +1,4 @@
-"""Explain what a model makes of an input: every method on its tokens, and their deletion."""
+"""Making an explanation: run every method on the tokens, then take tokens away."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def explain(
     others = _others(against, len(texts))
     names = _known(methods)
     if not max_memory > 0:
-        raise EigenlensError(f"the limit of memory is {max_memory} GB; it must be above 0")
+        raise EigenlensError(f"the memory limit must be above 0 GB, not {max_memory}")
     folder = check_output_dir(output_dir, overwrite, "explanation")
     check_named([model])
     loaded = load(model, device=device, tokenizer=tokenizer)
@@ -180,22 +180,22 @@ def explain(
 
 
 def _others(against: str | Path | Sequence[str] | None, number: int) -> list[str] | None:
-    """What each of the texts is compared with."""
+    """The text that each text is compared with, or None."""
     if against is None:
         return None
     given = [str(against)] if isinstance(against, str | Path) else [str(item) for item in against]
     if len(given) not in {1, number}:
         raise EigenlensError(
-            f"{numbered(number, 'text')} and {len(given)} to compare with; give one for all, or one"
-            " for each text"
+            f"there are {numbered(number, 'text')} and {len(given)} to compare with; give one for"
+            " all, or one for each text"
         )
     return given * number if len(given) == 1 else given
 
 
 def _clear(folder: Path) -> None:
-    """Takes away what an earlier explanation left, and nothing else.
+    """Remove what an earlier explanation left, and nothing else.
 
-    Its file and page here and in numbered folders.
+    That is its file and page, here and in numbered folders.
     """
     if not folder.is_dir():
         return
@@ -233,7 +233,7 @@ def _explained(
     deletion: bool,
     gigabytes: float,
 ) -> list[Explanation]:
-    """One batch of texts, or two halves of it where the whole takes too much memory."""
+    """Explain one batch of texts, or its two halves if it would take too much memory."""
     start = time.perf_counter()
     batch = encode(model, texts)
     if len(texts) > 1 and memory_of(model, batch) > gigabytes * 1e9:
@@ -264,7 +264,7 @@ def _explained(
     try:
         curves = deletion_curves(model, batch, asked, scores, frame) if deletion else []
     except EigenlensError as error:  # what the methods found holds all the same
-        notes.append(f"without deletion: {error}")
+        notes.append(f"deletion curves were left out: {error}")
     seconds = (time.perf_counter() - start) / len(texts)
     found = []
     for i, text in enumerate(texts):
@@ -315,7 +315,7 @@ def _explained(
 
 
 def _one_for_all(against: list[str] | None) -> str | list[str] | None:
-    """One text where all are compared with the same, so that it is encoded once."""
+    """One text if all are compared with the same one, so that it is encoded once."""
     return against[0] if against and len(set(against)) == 1 else against
 
 
@@ -323,7 +323,7 @@ def _finite(numbers: dict[str, Tensor]) -> None:
     for name, x in numbers.items():
         if not bool(torch.isfinite(x).all()):
             raise EigenlensError(
-                f"{name} has scores that are no finite numbers: the model overflows on this input"
+                f"{name} has scores that are not finite: the model overflows on this input"
             )
 
 
@@ -332,14 +332,14 @@ def _label(target: Target, row: int) -> str:
 
 
 def _read_at(model: Model, target: Target, row: int, length: int) -> int | None:
-    """The token at which the target is read, where it is one of the input's own."""
+    """The position at which the target is read, or None if it is none of the input."""
     if target.position is not None:
         return int(target.position[row])
     return length - 1 if target.kind == "token" and model.kind == "decoder" else None
 
 
 def _real(batch: Batch, row: int, length: int) -> Tensor:
-    """Which of the tokens are no padding, (T,)."""
+    """Which tokens are no padding, (T,)."""
     mask = batch.get("attention_mask")
     if mask is None or mask.shape[1:] != (length,):
         return torch.ones(length, dtype=torch.bool)
@@ -347,9 +347,9 @@ def _real(batch: Batch, row: int, length: int) -> Tensor:
 
 
 def _grid(model: Model, batch: Batch, length: int) -> tuple[int, int] | None:
-    """Rows and columns of the patches, one row of frames.
+    """The rows and columns of the patches, or one row of frames.
 
-    None for text, and where patches were merged.
+    None for text, and if patches were merged.
     """
     if "input_features" in batch:
         return 1, length
@@ -362,7 +362,7 @@ def _grid(model: Model, batch: Batch, length: int) -> tuple[int, int] | None:
 
 
 def _picture(model: Model, batch: Batch, row: int) -> str | None:
-    """What a vision model saw, small, as a `data:` address."""
+    """A small picture of what a vision model saw, as a `data:` address."""
     if "pixel_values" not in batch:
         return None
     needs("PIL", what="showing pictures")

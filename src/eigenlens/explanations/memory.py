@@ -1,4 +1,4 @@
-"""How much memory an explanation takes, before it is made."""
+"""The memory that an explanation takes, computed before it is made."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 from ..display import numbered
 from ..errors import EigenlensError
 from ..models.load import Model
+from ..shell import option
 
 PATTERNS = 2
-"""What is kept of every attention: its pattern, and the gradient of the score by it."""
+"""Matrices kept per attention: its pattern, and the gradient of the score to it."""
 
 
 def memory_of(model: Model, batch: Mapping[str, Any]) -> float:
     """Bytes of all patterns of the source tokens and of their gradients: `2·B·L·H·T²` numbers.
 
-    L and H are as the model's config tells them; a module without one is not known beforehand, and
-    has 0.
+    L and H are from the model's config; a module without a config counts as 0.
 
     >>> # 30 layers × 9 heads, 100 tokens
     >>> memory_of(model, encode(model, text))
@@ -36,17 +36,18 @@ def memory_of(model: Model, batch: Mapping[str, Any]) -> float:
 
 
 def check_memory(model: Model, batch: Mapping[str, Any], gigabytes: float) -> None:
-    """Refuses what would take more than `gigabytes` (10⁹ bytes)."""
+    """Raise an error if an explanation would take more than `gigabytes` (10⁹ bytes)."""
     if (needed := memory_of(model, batch)) > gigabytes * 1e9:
         raise EigenlensError(
-            f"an input of {numbered(tokens_of(model, batch), 'token')} takes {needed / 1e9:.3g} GB:"
-            f" the patterns of {numbered(_heads(model), 'head')} of {model.name} and their"
-            f" gradients; the limit is {gigabytes:g} GB: give a shorter one, or raise gigabytes"
+            f"an input of {numbered(tokens_of(model, batch), 'token')} takes {needed / 1e9:.3g} GB"
+            f" for the patterns of {numbered(_heads(model), 'head')} of {model.name} and their"
+            f" gradients, and the limit is {gigabytes:g} GB; give a shorter input, or raise"
+            f" {option('max_memory', None)}"
         )
 
 
 def tokens_of(model: Model, batch: Mapping[str, Any]) -> int:
-    """T, the source tokens of an input: tokens of a text, patches of a picture, frames of sound."""
+    """The number T of source tokens: tokens of a text, patches of a picture, frames of sound."""
     if (ids := batch.get("input_ids")) is not None:
         return int(ids.shape[1])
     if (pixels := batch.get("pixel_values")) is not None:
@@ -59,7 +60,7 @@ def tokens_of(model: Model, batch: Mapping[str, Any]) -> int:
 
 
 def _heads(model: Model) -> int:
-    """L·H."""
+    """The number of heads in all layers, L·H."""
     layers, heads = (
         getattr(model.config, name, 0) for name in ("num_hidden_layers", "num_attention_heads")
     )

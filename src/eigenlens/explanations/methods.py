@@ -1,4 +1,4 @@
-"""All methods that say which tokens decide, side by side on one observation of a model."""
+"""All methods that say which tokens decide, on one observation of a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Frozen = tuple[FrozenStack, ...] | None
 
 
 def _of_source(observed: Observed, frozen: Frozen) -> tuple[Stream, Operator]:
-    """The source stream and its operator; an error where the model could not be frozen."""
+    """The source stream and its operator; an error if the model could not be frozen."""
     stream = source_stream(observed)
     stack = next((stack for stack in frozen or () if stack.name == stream.stack), None)
     if stack is None:
@@ -67,13 +67,13 @@ METHODS: dict[str, Callable[[Observed, Frozen], Tensor]] = {
     "TensorLens toward the target": _toward,
     "random": lambda observed, _: baselines.random_scores(observed),
 }
-"""(what was observed, the frozen stacks) → scores (B, T) of the source tokens, 0 for padding."""
+"""A method: (observation, frozen stacks) → scores (B, T) of source tokens, 0 for padding."""
 FREEZES = frozenset(name for name in METHODS if name.startswith("TensorLens"))
 """Methods that need the model frozen."""
 
 
 class Attributions(dict[str, Tensor]):
-    """Scores (B, T) by method, their observation, and notes on methods that were left out."""
+    """The scores (B, T) by method, the observation, and notes on methods left out."""
 
     def __init__(
         self, scores: Mapping[str, Tensor], observed: Observed, notes: Sequence[str] = ()
@@ -89,10 +89,10 @@ def attribute(
     target: Target,
     methods: str | Sequence[str] | None = None,
 ) -> Attributions:
-    """Scores (B, T) of the source tokens by every method, or by those named; padding has 0.
+    """Compute scores (B, T) of the source tokens by all methods, or the named ones; padding has 0.
 
-    The model is observed once, and frozen once where a TensorLens method is asked for. A model
-    whose blocks are not known cannot be frozen: its `notes` say so, and these methods are left out.
+    The model is observed once, and frozen once if a TensorLens method is asked for. A model whose
+    blocks are not known cannot be frozen: then these methods are left out, and `notes` say so.
 
     >>> attribute(model, batch, target_of(model, batch))["relevance"].shape      # (B, T)
     """
@@ -122,7 +122,7 @@ def attribute(
 def _frozen(
     model: Model, batch: Mapping[str, Tensor], observed: Observed
 ) -> tuple[FrozenStack, ...]:
-    """The whole model frozen, so that its stacks have the names that were observed."""
+    """Freeze the whole model, with the names of its stacks as observed."""
     stacks = freeze(model.module, batch, forward_of(model, with_head=True))
     source = source_stream(observed).stack
     if source not in {stack.name for stack in stacks}:

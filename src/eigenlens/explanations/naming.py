@@ -1,4 +1,4 @@
-"""Tokens and classes of a model by the names a user gives them, and in the words a user reads."""
+"""Finding tokens and classes by the names that a user gives, and naming them for a reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BY_ID = "an id as id:1234"
 
 
 def parse_integer(text: str) -> int | None:
-    """The number that a text is, in plain digits; None of any other text."""
+    """The integer that a text spells in plain digits, or None."""
     return int(text) if re.fullmatch(r"-?\d{1,18}", text.strip(), re.ASCII) else None
 
 
@@ -27,8 +27,8 @@ def token_id(model: Model, target: Any, vocabulary: int) -> int:
     if isinstance(target, int):
         if not 0 <= target < vocabulary:
             raise EigenlensError(
-                f"there is no token {target}; the vocabulary of {model.name} has {vocabulary:,},"
-                " counted from 0"
+                f"there is no token {target}; {model.name} has {vocabulary:,} tokens, counted from"
+                " 0"
             )
         return target
     if not isinstance(target, str) or not target:
@@ -76,7 +76,7 @@ def class_index(model: Model, target: Any, classes: int) -> int:
         target = number
     if not isinstance(target, int) or not 0 <= target < classes:
         raise EigenlensError(
-            f"there is no class {target!r}; {model.name} has {classes}, counted from 0"
+            f"there is no class {target!r}; {model.name} has {classes} classes, counted from 0"
         )
     return target
 
@@ -92,7 +92,7 @@ def class_text(model: Model, index: int) -> str:
 
 
 def token_text(model: Model, index: int) -> str:
-    """A token in quotes, or its number where the tokenizer does not know it."""
+    """A token in quotes, or its number if the tokenizer does not know it."""
     if model.tokenizer is None or index >= len(model.tokenizer):
         return str(index)
     text = model.tokenizer.decode([index])

@@ -1,4 +1,4 @@
-"""One forward and one backward pass: patterns, token streams, and how a target depends on both."""
+"""One forward and one backward pass: patterns, streams, and the gradients of a target."""
 
 from __future__ import annotations
 
@@ -35,12 +35,10 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """The tokens of one stack before its first and behind its last block, (B, T, C).
+    """The tokens of one stack before its first and after its last block, (B, T, C).
 
-    With the gradients of the score.
-
-    `ended` is `outputs` behind the norm that follows the last block; where no norm follows, it is
-    `outputs`.
+    It also has the gradients of the score. `ended` is `outputs` after the norm that follows the
+    last block; without such a norm it is `outputs`.
     """
 
     stack: str
@@ -55,21 +53,21 @@ class Stream:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """What a target's score (B,) depends on: the patterns in running order, and the streams."""
+    """What the score (B,) of a target depends on: patterns in running order, and streams."""
 
     score: Tensor
     patterns: tuple[Pattern, ...]
     streams: tuple[Stream, ...]
 
     def stream(self, stack: str) -> Stream | None:
-        """The stream of a stack; None of a stack without blocks, as a pooling head is."""
+        """The stream of a stack; None for a stack without blocks, such as a pooling head."""
         return next((stream for stream in self.streams if stream.stack == stack), None)
 
     def reads(self, stack: str | None = None) -> Tensor:
-        """Which output tokens the target reads, (B, T): `‖∂score/∂y_i‖ / Σ_i ‖∂score/∂y_i‖`.
+        """How much the target reads each output token, (B, T): `‖∂score/∂y_i‖ / Σ_i ‖∂score/∂y_i‖`.
 
-        Without a `stack` it is the last one that ran. A target that reads no token of it has the
-        same weight for all.
+        Without a `stack` it is the last one that ran. If the target reads no token of it, all have
+        the same weight.
         """
         stream = self.streams[-1] if stack is None else self.stream(stack)
         if stream is None:
@@ -84,10 +82,10 @@ class Observed:
 
 @torch.inference_mode(False)  # there is no backward pass in inference mode
 def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observed:
-    """Run a loaded model on a batch with gradients and see what the target's score depends on.
+    """Run a loaded model on a batch with gradients, and note what the target's score depends on.
 
     The score of one input depends on that input alone, so one backward pass of the sum gives the
-    gradients of all. Memory: patterns and their gradients, `2·B·H·T·S` numbers per layer, beside
+    gradients of all. Memory: patterns and their gradients, `2·B·H·T·S` numbers per layer, besides
     what a backward pass keeps.
 
     >>> seen = observe(model, batch, target_of(model, batch))
@@ -142,7 +140,7 @@ def observe(model: Model, batch: Mapping[str, Tensor], target: Target) -> Observ
 
 @dataclass(frozen=True, eq=False)
 class _End:
-    """Both ends of a stack, in the graph of the backward pass."""
+    """Both ends of a stack, as parts of the graph of the backward pass."""
 
     stack: str
     inputs: Tensor
@@ -152,15 +150,15 @@ class _End:
     turned: bool  # they are (T, B, C)
 
     def batch_first(self, x: Tensor) -> Tensor:
-        """(B, T, C), out of the graph."""
+        """The tokens (B, T, C), detached from the graph."""
         return x.detach().transpose(0, 1) if self.turned else x.detach()
 
 
 @dataclass
 class _StreamWatch:
-    """Notes the stream at every module that has parts, and the patterns.
+    """Notes the patterns, and the stream at every module that has parts.
 
-    Which modules are blocks is known afterwards.
+    Which modules are blocks is only known afterwards.
     """
 
     patterns: list[tuple[AttentionCall, Tensor]] = field(default_factory=list)
@@ -169,7 +167,7 @@ class _StreamWatch:
     normed: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def attended(self, call: AttentionCall) -> Tensor:
-        """The pattern of a call, which takes part in the backward pass, (B, H, T, S)."""
+        """Note the pattern of a call, (B, H, T, S), as part of the backward pass."""
         weights = call.pattern()
         weights = weights if weights.requires_grad else weights.detach().requires_grad_()
         self.patterns.append((call, weights))
@@ -177,7 +175,7 @@ class _StreamWatch:
 
     @contextlib.contextmanager
     def watching(self, module: nn.Module) -> Iterator[None]:
-        """Hooks on the modules, taken off again in the end."""
+        """Put hooks on the modules, and take them off at the end."""
         hooks = []
         for path, part in module.named_modules():
             if any(True for _ in part.children()):
@@ -226,9 +224,9 @@ class _StreamWatch:
     def streams(self) -> list[str]:
         """The stream whose tokens are the queries of each call.
 
-        It has the name of the stack, `decoder` for `decoder.cross` too. Where a stack is made of
-        several lists of blocks, which may be streams of their own, it has the name of the list, and
-        where tokens of one list differ in number, that of another list with as many.
+        It has the name of the stack, `decoder` also for `decoder.cross`. If a stack is made of
+        several lists of blocks, which may be streams of their own, it has the name of the list; if
+        tokens of one list differ in number, that of another list with equally many.
         """
         calls = [call for call, _ in self.patterns]
         lists: dict[str, set[str]] = {}

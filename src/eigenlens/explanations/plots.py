@@ -19,9 +19,9 @@ ORDERS = {
 
 
 def token_map(found: Explanation) -> alt.Chart:
-    """Methods × tokens, red for the target and blue against it.
+    """A map of methods × tokens, red for the target and blue against it.
 
-    Each method on its own scale (`Explanation.levels`).
+    Each method has its own scale (`Explanation.levels`).
     """
     labels = [f"{i} {visible(token, 16)}" for i, token in enumerate(found.tokens)]
     rows = [
@@ -89,14 +89,17 @@ def patch_maps(found: Explanation, columns: int = 5) -> alt.FacetChart:
 def _shade() -> alt.Color:
     scale = alt.Scale(domain=[-1, 0, 1], range=["#2c6fb3", "#f7f7f7", "#c8402c"])
     return alt.Color(
-        "shade:Q", scale=scale, title=["share of", "the largest"], legend=alt.Legend(format=".1f")
+        "shade:Q",
+        scale=scale,
+        title=["share of the", "largest score"],
+        legend=alt.Legend(format=".1f"),
     )
 
 
 def deletion_chart(found: Explanation) -> Any:
     """The score of the target while tokens are taken away.
 
-    A panel for each order, a line for each method.
+    One panel per order, one line per method.
     """
     names = [row["method"] for row in found.areas()]
     colours = [*SCHEME[: len([name for name in names if name != CONTROL])]]
@@ -126,7 +129,7 @@ def deletion_chart(found: Explanation) -> Any:
         ).encode(shape=shape)
         panels.append(drawn.properties(width=330, height=260, title=title))
     return alt.hconcat(*panels).properties(
-        title=f"{found.name}: the score while tokens are taken away"
+        title=f"{found.name}: score of the target while tokens are taken away"
     )
 
 
@@ -142,4 +145,4 @@ SCHEME = (
     "#5b7bd5",
     "#3d3d3d",
 )
-"""A colour for each method, chance in grey beside them."""
+"""One colour per method; random order is grey."""

@@ -22,11 +22,11 @@ from .observed import Observed
 from .steps import Step, read_weights, source_name, steps_of, stream_sizes
 
 Maps = dict[tuple[str, str], Tensor]
-"""R by streams (s, q), (B, T_s, T_q); a pair that is not there is 0."""
+"""R by streams (s, q), (B, T_s, T_q); a missing pair is 0."""
 
 
 def mean_positive(weights: Tensor, gradient: Tensor) -> Tensor:
-    """`Ā = mean_h((∇A ⊙ A)⁺)`, (B, H, T, S) → (B, T, S)."""
+    """The mean over heads `Ā = mean_h((∇A ⊙ A)⁺)`, (B, H, T, S) → (B, T, S)."""
     return (weights * gradient).clamp_min(0).mean(1)
 
 
@@ -45,9 +45,9 @@ def cross_update(R: Maps, s: str, q: str, A: Tensor) -> Maps:
 
 
 def normalised(R: Tensor) -> Tensor:
-    """`R̄ = R̂ / rowsum(R̂) + I` with `R̂ = R − I`, (B, T, T).
+    """The normalised `R̄ = R̂ / rowsum(R̂) + I` with `R̂ = R − I`, (B, T, T).
 
-    A row of R̂ without any mass stays a row of I.
+    A row of R̂ that is 0 becomes a row of I.
     """
     hat = without_start(R)
     mass = hat.sum(-1, keepdim=True)
@@ -90,12 +90,10 @@ def _turned(one: Step, other: Step) -> bool:
 def relevance_by_stream(observed: Observed, start: bool = True) -> dict[str, Tensor]:
     """The relevance (B, T_q) of the tokens of every stream q: `Σ_s Σ_i w_si R^sq_ij`.
 
-    w is what the target reads.
-
-    A target that reads one token, the last one of a decoder or a class token, has the row of this
-    token. Without the `start` it is `R − I` instead of R: what attention adds. The I gives a token
-    the weight with which it is read itself, which outshines all else: the rest has the size of
-    gradients.
+    w is how much the target reads each token. A target that reads one token, such as the last one
+    of a decoder or a class token, has the row of this token. Without the `start` it is `R − I` in
+    place of R: only what attention adds. The I gives a token the weight with which it is read
+    itself, which is far larger than the rest, as that has the size of gradients.
     """
     steps = steps_of(observed)
     R, reads = propagate(steps), read_weights(observed, steps)
@@ -115,13 +113,12 @@ def relevance_by_stream(observed: Observed, start: bool = True) -> dict[str, Ten
 def relevance(observed: Observed, start: bool = True) -> Tensor:
     """The relevance of the source tokens, (B, T).
 
-    Those of the encoder of an encoder-decoder, else of the one stream.
-
-    The decoder's own part, and the second stream of a model with two, are in `relevance_by_stream`.
+    These are the tokens of the encoder of an encoder-decoder, or of the only stream. The decoder's
+    own part, and the second stream of a model with two, are in `relevance_by_stream`.
     """
     return relevance_by_stream(observed, start)[source_name(steps_of(observed))]
 
 
 def without_start(R: Tensor) -> Tensor:
-    """`R̂ = R − I`, (B, T, T)."""
+    """What attention adds: `R̂ = R − I`, (B, T, T)."""
     return R - torch.eye(R.shape[-1], dtype=R.dtype, device=R.device)

@@ -20,11 +20,11 @@ from .target import Target
 Kept = tuple[int, tuple[int, ...]]
 """An input, by its row in the batch, and the positions of the tokens that are left, rising."""
 SOURCE = ("input_ids", "token_type_ids")
-"""What has an entry for every source token of a text."""
+"""Parts of a batch with one entry per source token of a text."""
 NUMBERED = ("attention_mask", "position_ids")
-"""What is made anew for a text that has closed up.
+"""Parts of a batch that are made anew for a shortened text.
 
-Nothing of it is padding, and its tokens are counted from the first.
+A shortened text has no padding, and its tokens are counted from the first.
 """
 FAILS = (
     RuntimeError,
@@ -35,7 +35,7 @@ FAILS = (
     AssertionError,
     StopIteration,
 )
-"""What a model may raise that cannot run on fewer tokens."""
+"""Errors that a model may raise if it cannot run on fewer tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +66,9 @@ class Removal:
         tokens: int,
         keep: Tensor | None,
     ) -> Removal:
-        """`tokens` is T, the number of scores of an input.
+        """Prepare the batch; `tokens` is T, the number of scores per input.
 
-        `keep` (B, T) or None for what stays by itself.
+        `keep` (B, T) are tokens that always stay; None for the default.
         """
         first = next(iter(batch.values()))
         direct = "input_ids" in batch or (
@@ -81,8 +81,8 @@ class Removal:
         if valid.shape != (B, tokens) or (keep is not None and keep.shape != (B, tokens)):
             given = tuple(valid.shape) if valid.shape != (B, tokens) else tuple(keep.shape)  # type: ignore[union-attr]
             raise EigenlensError(
-                f"there are {tokens} scores an input, and the tokens are {given}: these must be"
-                " alike"
+                f"there are {tokens} scores per input, but the tokens have the shape {given}; give"
+                " one score per token"
             )
         stays = special_positions(model, batch, tokens) if keep is None else keep.bool().cpu()
         read = _read_at(model, target, valid)
@@ -105,9 +105,9 @@ class Removal:
     def scores(
         self, wanted: Sequence[Kept], batch_size: int
     ) -> Iterator[tuple[list[Kept], Tensor]]:
-        """The target's score on inputs with the tokens that are left, some at a time.
+        """Yield the target's scores on shortened inputs, some at a time.
 
-        Gives which they were, and (n,).
+        Each time the indices of the inputs, and their scores (n,).
         """
         batch_size = 1 if one_at_a_time(self.model) else batch_size
         by_length: dict[int, list[Kept]] = {}
@@ -127,14 +127,14 @@ class Removal:
     def least(self) -> int:
         """How many free tokens have to stay.
 
-        One where a head averages patches, and has no number for none; else none.
+        It is 1 if a head averages patches, which is not defined without any, and 0 otherwise.
         """
         if self.block is None or not self.free[0]:
             return 0
         return int(not bool(torch.isfinite(self._score([(0, tuple(self.always[0]))])).all()))
 
     def _score(self, chosen: Sequence[Kept]) -> Tensor:
-        """(n,), of inputs with as many tokens left."""
+        """The scores (n,) of inputs with equally many tokens left."""
         try:
             return self._run(chosen)
         except EigenlensError:
@@ -179,7 +179,7 @@ class Removal:
             hook.remove()
 
     def _shorter(self, rows: Tensor, left: Tensor) -> dict[str, Any]:
-        """The batch of these inputs with the tokens that are left; nothing is padding any more."""
+        """The batch of these inputs with the tokens that are left, without padding."""
         batch: dict[str, Any] = {}
         for place, (name, x) in enumerate(self.batch.items()):
             if name in NUMBERED:
@@ -194,7 +194,7 @@ class Removal:
         return batch
 
     def _moved(self, chosen: Sequence[Kept]) -> Tensor | None:
-        """Where the token that the target is read at now stands, (n,)."""
+        """The new position of the token at which the target is read, (n,)."""
         if self.target.position is None:
             return None
         at = self.target.position.tolist()
@@ -203,9 +203,9 @@ class Removal:
 
 
 def special_positions(model: Model, batch: Mapping[str, Any], tokens: int) -> Tensor:
-    """Tokens of the model's own frame, (B, T) bool.
+    """Which tokens belong to the model's frame, (B, T) bool.
 
-    Special tokens of a text, what stands before the patches of a picture.
+    These are special tokens of a text, and tokens before the patches of a picture.
     """
     first = next(iter(batch.values()))
     found = torch.zeros(len(first), tokens, dtype=torch.bool)
@@ -223,9 +223,9 @@ def special_positions(model: Model, batch: Mapping[str, Any], tokens: int) -> Te
 
 
 def _read_at(model: Model, target: Target, valid: Tensor) -> list[int] | None:
-    """The source token at which the target is read and which must stay.
+    """The source token at which the target is read, which must stay.
 
-    Of a token's label, and the last one of a decoder.
+    That is the token whose label is explained, or the last token of a decoder.
     """
     if target.position is not None:
         return target.position.tolist()

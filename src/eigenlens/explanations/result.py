@@ -1,4 +1,4 @@
-"""Which tokens decide: what every method says of one input, readable without the model."""
+"""The result of an explanation, which can be read without the model."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from .verdict import in_words, sentence, strongest
 
 FORMAT = 1
 LEVELS = 10
-"""Steps of colour from nothing to the largest score of a method, in either direction."""
+"""Steps of colour from none to the largest score of a method, in either direction."""
 SAME = 1e-6
-"""Scores that differ by a smaller share are equal: they are rounding, and get no colour."""
+"""Scores that differ by a smaller share count as equal, and get no colour."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Explanation(ResultViews):
     """The tokens of one input by every method, and the target's score as they are taken away.
 
-    `stored` is what it says of its model, its input and the target, as JSON keeps it; `tokens` are
+    `stored` has the facts about its model, input and target, as JSON keeps them; `tokens` are
     the T tokens as text, `special` says which of them belong to the model's frame
-    ([CLS], a class token); `scores` has T numbers for every method; `deletion` one record for each
-    method and order: fractions taken away, the target's score at each, and the area under that
-    curve.
+    ([CLS], a class token); `scores` has T numbers per method; `deletion` has one record per method
+    and order: the fractions taken away, the target's score at each, and the area under this curve.
 
     >>> found = Explanation.open("EXPLANATION")
     >>> found.scores["relevance"]                          # T numbers
@@ -46,7 +45,7 @@ class Explanation(ResultViews):
     def name(self) -> str:
         """Model and target: `smollm2: next token ' Paris'`.
 
-        Control characters of either are spelled out.
+        Control characters are spelled out.
         """
         return in_words(f"{self.facts.model.name}: {self.stored['target']['label']}")
 
@@ -57,7 +56,7 @@ class Explanation(ResultViews):
 
     @property
     def facts(self) -> Facts:
-        """What it is of, and how and when it was made; the name of its data is the input itself."""
+        """The facts about model, input and making; the name of the data is the input itself."""
         return Facts.from_record(self.stored, text=True)
 
     @property
@@ -67,12 +66,12 @@ class Explanation(ResultViews):
 
     @property
     def score(self) -> float:
-        """What the model gives the target: a log-probability, a cosine, a squared norm."""
+        """The score of the target: a log-probability, a cosine, a squared norm."""
         return float(self.stored["score"])
 
     @property
     def grid(self) -> tuple[int, int] | None:
-        """Rows and columns of the patches of a picture, or one row of frames of sound.
+        """The rows and columns of the patches of a picture, or one row of frames of sound.
 
         None for text.
         """
@@ -86,7 +85,7 @@ class Explanation(ResultViews):
 
     @property
     def picture(self) -> str | None:
-        """A small picture of the input as a `data:` address; None of text."""
+        """A small picture of the input as a `data:` address; None for text."""
         return self.stored.get("picture")
 
     @property
@@ -96,35 +95,35 @@ class Explanation(ResultViews):
 
     @property
     def read_at(self) -> int | None:
-        """The token at which the target is read.
+        """The position at which the target is read.
 
-        The last one of a language model, the one whose label is explained.
+        That is the last token of a language model, or the token whose label is explained.
         """
         found = self.stored["target"].get("position")
         return None if found is None else int(found)
 
     @property
     def fixed(self) -> list[bool]:
-        """Tokens that colours and votes leave out.
+        """Which tokens colours and votes leave out.
 
-        Special ones, and the one at which the target is read; none where that is all there are.
+        These are special tokens, and the one at which the target is read; none if no other is left.
         """
         found = [special or i == self.read_at for i, special in enumerate(self.special)]
         return [False] * len(found) if all(found) else found
 
     @property
     def free(self) -> list[int]:
-        """Positions of the tokens that can be taken away.
+        """The positions of the tokens that can be taken away.
 
-        Not special, not the one at which the target is read; where no token is either, not the
-        first, since an input has at least one.
+        Special tokens and the one at which the target is read must stay. If there are none of
+        these, the first token stays, as an input has at least one.
         """
         stays = [i for i, special in enumerate(self.special) if special or i == self.read_at] or [0]
         return [i for i in range(len(self.tokens)) if i not in stays]
 
     @property
     def sentence(self) -> str:
-        """The target, its score, and which tokens matter by how many methods."""
+        """The target, its score, and which tokens matter by how many methods, in words."""
         return sentence(self)
 
     def levels(self, method: str) -> list[int]:
@@ -147,9 +146,9 @@ class Explanation(ResultViews):
         ]
 
     def strongest(self, method: str, number: int = 3) -> list[int]:
-        """Positions of the tokens a method finds most relevant, the first first.
+        """The positions of the tokens that a method finds most relevant, the best first.
 
-        Fixed tokens and scores ≤ 0 left out.
+        Fixed tokens and scores ≤ 0 are left out.
         """
         return strongest(self._of(method), self.fixed, number)
 
@@ -187,7 +186,7 @@ class Explanation(ResultViews):
     def curves(self) -> list[dict[str, Any]]:
         """One row per point of every deletion curve.
 
-        Method, order, fraction taken away, score of the target.
+        A row has method, order, fraction taken away, and score of the target.
         """
         return [
             {
@@ -210,9 +209,9 @@ class Explanation(ResultViews):
         return [TitledTable(title, self.areas(), below)] if self.deletion else []
 
     def view(self, width: int | None) -> list[Any]:
-        """A line of coloured tokens per method, or maps of patches.
+        """One line of coloured tokens per method, or maps of patches.
 
-        Without colours the strongest tokens of each method.
+        Without colours, the strongest tokens of each method.
         """
         from .terminal import coloured, strongest_lines
 
@@ -257,13 +256,13 @@ class Explanation(ResultViews):
         return found
 
     def plot(self) -> Any:
-        """Every method over the tokens, or over the patches of a picture (an altair chart)."""
+        """Draw the scores of every method by token, or by patch of a picture (an altair chart)."""
         from .plots import patch_maps, token_map
 
         return token_map(self) if self.grid is None else patch_maps(self)
 
     def plot_deletion(self) -> Any:
-        """The target's score while tokens are taken away, by method (an altair chart).
+        """Draw the target's score while tokens are taken away, by method (an altair chart).
 
         In both orders.
         """
@@ -271,7 +270,7 @@ class Explanation(ResultViews):
 
         if not self.deletion:
             raise EigenlensError(
-                "this explanation was made without deletion: there are no curves to draw"
+                "this explanation was made without deletion, so there are no curves to draw"
             )
         return deletion_chart(self)
 

@@ -1,6 +1,6 @@
-"""Scores (B,) of what a model gave.
+"""Scores (B,) of a model's output.
 
-Log-probability of a token, log-odds of a class, cosine, squared norm.
+They are the log-probability of a token, the log-odds of a class, a cosine, or a squared norm.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ..models.forward import forward_of
 from ..models.load import Model
 
 Score = Callable[[Any, Mapping[str, Tensor]], Tensor]
-"""(what the model's forward gave, the batch) → (B,)."""
+"""A score: (output of the model, batch) → (B,)."""
 FAILS = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError)
-"""What a model's own code raises for inputs that it does not take."""
+"""Errors of a model's own code for inputs that it does not take."""
 OTHER_HEADS = ("ForPreTraining", "ForMultipleChoice")
-"""Heads whose logits (B, n) are no classes of the input, whatever n is."""
+"""Heads whose logits (B, n) are not classes of the input."""
 
 
 def run_model(model: Model, batch: Mapping[str, Tensor]) -> Any:
-    """What the whole model gives for a batch; an error of its own code in one sentence."""
+    """Run the whole model on a batch; an error of its code becomes one sentence."""
     try:
         return forward_of(model, with_head=True)(batch)
     except FAILS as error:
@@ -37,7 +37,7 @@ def run_model(model: Model, batch: Mapping[str, Tensor]) -> Any:
 def logits_of(output: Any, plain: bool = False) -> Tensor | None:
     """The logits (B, K) or (B, T, K) of a model's output, or None.
 
-    The tensor of a `plain` module is taken for them.
+    For a `plain` module, its tensor is taken as the logits.
     """
     found = getattr(output, "logits", None)
     if found is None and plain and isinstance(output, Tensor):
@@ -55,7 +55,7 @@ def hidden_of(output: Any) -> Tensor:
         found = next((x for x in values if isinstance(x, Tensor)), None)
     if not isinstance(found, Tensor):
         raise EigenlensError(
-            f"the model gave no tensor that could be explained, but {type(output).__name__}"
+            f"the model must return a tensor to be explained, not {type(output).__name__}"
         )
     return found
 
@@ -63,9 +63,8 @@ def hidden_of(output: Any) -> Tensor:
 def head_logits(model: Model, batch: Mapping[str, Tensor], output: Any) -> Tensor | None:
     """The logits of a head over classes (B, K), tokens' labels (B, T, K) or a vocabulary (B, T, V).
 
-    None without a head.
-
-    A head of another kind is an error: what it gives would be taken for something else.
+    None without a head. A head of another kind is an error, as its output could be mistaken for
+    these.
     """
     logits = logits_of(output, model.kind == "module")
     if model.kind == "module":
@@ -93,7 +92,7 @@ def head_logits(model: Model, batch: Mapping[str, Tensor], output: Any) -> Tenso
 def class_token(model: Model, batch: Mapping[str, Tensor], hidden: Tensor) -> bool:
     """Whether the first token (B, T, C) is the embedding of a picture.
 
-    It is where there are more tokens than patches.
+    It is if there are more tokens than patches.
     """
     pixels = batch.get("pixel_values")
     if model.kind != "vision" or pixels is None or hidden.ndim != 3:
@@ -121,7 +120,7 @@ def pool_tokens(output: Any, batch: Mapping[str, Tensor], first: bool = False) -
 def last_token(batch: Mapping[str, Tensor], logits: Tensor) -> Tensor:
     """The position of the last token that is no padding, (B,).
 
-    On the side that the logits (B, T, V) belong to.
+    It is a position in the stream that the logits (B, T, V) belong to.
     """
     B, T = logits.shape[:2]
     mask = batch.get("decoder_attention_mask" if "decoder_input_ids" in batch else "attention_mask")
@@ -132,7 +131,7 @@ def last_token(batch: Mapping[str, Tensor], logits: Tensor) -> Tensor:
 
 
 def token_score(chosen: Tensor) -> Score:
-    """`log p` of the tokens `chosen` (B,) at the last token."""
+    """The score `log p` of the tokens `chosen` (B,), at the last token."""
 
     def score(output: Any, batch: Mapping[str, Tensor]) -> Tensor:
         logits = logits_of(output)
@@ -144,12 +143,10 @@ def token_score(chosen: Tensor) -> Score:
 
 
 def class_score(chosen: Tensor, position: Tensor | None = None, alone: bool = False) -> Score:
-    """`log p/(1 − p) = z_c − log Σ_{k≠c} exp z_k` of the classes `chosen` (B,).
+    """The log-odds `log p/(1 − p) = z_c − log Σ_{k≠c} exp z_k` of the classes `chosen` (B,).
 
-    Of the token at `position` (B,) if given.
-
-    With one class, or where each stands `alone` (several may hold, `p = sigmoid(z)`), it is the
-    logit z_c.
+    They are of the token at `position` (B,), if given. With one class, or if classes are decided
+    `alone` (several may hold, `p = sigmoid(z)`), they are the logit z_c.
     """
 
     def score(output: Any, batch: Mapping[str, Tensor]) -> Tensor:
@@ -166,7 +163,7 @@ def class_score(chosen: Tensor, position: Tensor | None = None, alone: bool = Fa
 
 
 def similarity_score(other: Tensor, first: bool = False) -> Score:
-    """The cosine of the embedding with the fixed one in `other` (B, C)."""
+    """The score: the cosine of the embedding with the fixed one in `other` (B, C)."""
 
     def score(output: Any, batch: Mapping[str, Tensor]) -> Tensor:
         return F.cosine_similarity(
@@ -177,7 +174,7 @@ def similarity_score(other: Tensor, first: bool = False) -> Score:
 
 
 def output_score(first: bool = False) -> Score:
-    """The squared norm of the embedding."""
+    """The score: the squared norm of the embedding."""
 
     def score(output: Any, batch: Mapping[str, Tensor]) -> Tensor:
         return pool_tokens(output, batch, first).square().sum(-1)

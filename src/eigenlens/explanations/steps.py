@@ -32,17 +32,17 @@ class Step:
 def steps_of(observed: Observed) -> list[Step]:
     """The attentions in the order the model runs them, by the names of their stacks.
 
-    A cross-attention reads from the other stream that has as many tokens as it has keys, the one
-    that ran last before it. What no stack of the model makes is a stream of its own,
-    `decoder.memory`. Stacks of one length without any cross-attention stand one behind the other,
-    as one stream with the name of the last. A self-attention that changes the number of tokens (a
-    pooling head) is left out: `reads` tells what it reads.
+    A cross-attention reads from the stream that ran last before it and has as many tokens as it has
+    keys. Tokens that no stack of the model makes are a stream of their own, `decoder.memory`.
+    Stacks of one length without any cross-attention follow each other, as one stream with the name
+    of the last. A self-attention that changes the number of tokens (a pooling head) is left out:
+    `reads` tells what it reads.
     """
     B = len(observed.score)
     if wrong := next((p for p in observed.patterns if len(p.weights) != B), None):
         raise EigenlensError(
             f"the attention {wrong.site} has {len(wrong.weights)} patterns for {B} inputs: tokens"
-            " that attend within windows have no one map of relevance"
+            " that attend within windows have no single map of relevance"
         )
     square = [
         p
@@ -78,9 +78,9 @@ def stream_sizes(steps: Sequence[Step]) -> dict[str, int]:
 
 
 def read_streams(steps: Sequence[Step]) -> list[str]:
-    """The streams at whose end the target reads.
+    """The streams whose last tokens the target reads.
 
-    All but those that only hand their tokens to another stream.
+    These are all streams except those that only pass their tokens to another stream.
     """
     given = {step.keys for step in steps if not step.is_self} - {
         step.queries for step in steps if not step.is_self
@@ -89,13 +89,13 @@ def read_streams(steps: Sequence[Step]) -> list[str]:
 
 
 def source_name(steps: Sequence[Step]) -> str:
-    """The stream whose tokens are explained: the encoder of an encoder-decoder, else the first."""
+    """The name of the stream to explain: the encoder of an encoder-decoder, else the first."""
     names = list(stream_sizes(steps))
     return next((name for name in names if name not in read_streams(steps)), names[0])
 
 
 def source_stream(observed: Observed) -> Stream:
-    """The stream whose tokens are explained, where it begins."""
+    """The stream whose tokens are explained."""
     steps = steps_of(observed)
     if len(stream_sizes(steps)) == 1:
         return observed.streams[0]
@@ -103,16 +103,16 @@ def source_stream(observed: Observed) -> Stream:
     found = observed.stream(name)
     if found is None:
         raise EigenlensError(
-            f"the tokens of {name} come from outside the model, so nothing is known of them but"
-            " relevance"
+            f"the tokens of {name} come from outside the model, so only the method relevance works"
+            " for them"
         )
     return found
 
 
 def read_weights(observed: Observed, steps: Sequence[Step]) -> dict[str, Tensor]:
-    """How much the target reads each output token of the streams it reads, (B, T) each.
+    """How much the target reads each output token of its streams, (B, T) each.
 
-    They add up to 1 for every input.
+    The weights add up to 1 for every input.
     """
     names, length = read_streams(steps), stream_sizes(steps)
     known = {name: stream for name in names if (stream := observed.stream(name)) is not None}

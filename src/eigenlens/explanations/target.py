@@ -1,4 +1,4 @@
-"""What is to be explained: a number per input, such as the log-probability of a token."""
+"""The target of an explanation: one number per input, such as a log-probability."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from .scores import (
 
 Kind = Literal["token", "class", "similarity", "output"]
 DEFAULT_LABELS = ("O", "$KEEP")
-"""Labels of a token of which there is nothing to say.
+"""Labels that mean "nothing special" for a token.
 
-Where a model has neither, its label 0 is taken for one.
+If a model has neither, its label 0 is taken for it.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A score (B,) of what a model's forward gave for a batch.
+    """A target: a score (B,) of a model's output for a batch.
 
     `labels` names the target of every input where they differ. `position` (B,) is the token at
     which a token's label is read. `of(rows)` is the target of a batch that is made of some of the
@@ -97,7 +97,7 @@ def target_of(
     "next token ' Paris'"
     """
     if isinstance(target, bool):
-        raise EigenlensError(f"the target {target} is no token, class or label")
+        raise EigenlensError(f"the target must be a token, a class or a label, not {target}")
     for part in target if isinstance(target, tuple) else (target,):
         if isinstance(part, str):
             check_text(part, "the target")
@@ -107,7 +107,8 @@ def target_of(
     if target == "output":
         if against is not None:
             raise EigenlensError(
-                "the target is either the output or the similarity to another input, not both"
+                "the target is either the output or the similarity to another input, not both:"
+                " leave out one of the two"
             )
         return Target("output", "squared norm of the output", output_score(first), "squared norm")
     if (
@@ -183,7 +184,7 @@ def _class(model: Model, logits: Tensor, target: Any) -> Target:
 
 
 def _token_class(model: Model, batch: Mapping[str, Tensor], logits: Tensor, target: Any) -> Target:
-    """A label of one token: `(position, class)`, "position:class", or the surest one."""
+    """The target of one token's label: `(position, class)`, "position:class", or the surest."""
     B, T, K = logits.shape
     ids = batch.get("input_ids")
     given = batch.get("attention_mask")
@@ -257,9 +258,9 @@ def _at_mask(
 
 
 def _surest(model: Model, logits: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Position and class (B,) of the label that is most likely anywhere.
+    """Position and class (B,) of the likeliest label of any token.
 
-    The default one and special tokens are left out.
+    The default label and special tokens are left out.
     """
     known = labels(model)
     default = next((i for i, name in known.items() if name in DEFAULT_LABELS), 0)
@@ -278,8 +279,8 @@ def _similarity(model: Model, inputs: int, against: str | Sequence[str], first: 
     others = [against] if isinstance(against, str) else list(against)
     if len(others) not in {1, inputs}:
         raise EigenlensError(
-            f"{len(others)} inputs to compare with were given for {inputs}; give one, or one for"
-            " each"
+            f"{len(others)} inputs to compare with were given for {inputs} inputs; give one, or one"
+            " for each"
         )
     for text in others:
         check_text(text, "the text to compare with")
@@ -305,7 +306,7 @@ def _similarity(model: Model, inputs: int, against: str | Sequence[str], first: 
 
 
 def _joined(names: Sequence[str], most: int = 3) -> str:
-    """The names of the inputs' targets as one: those that differ, at most three."""
+    """One name for the targets of all inputs: at most three that differ."""
     different = list(dict.fromkeys(names))
     return "; ".join(different[:most]) + (
         f"; … ({len(different)})" if len(different) > most else ""

@@ -23,7 +23,7 @@ def strongest_lines(found: Explanation) -> list[str]:
 
 
 def coloured(found: Explanation, width: int) -> list[Any]:
-    """Every method as text of `rich`: a line of tokens, or a map of patches `width` wide."""
+    """Every method as `rich` text: a line of tokens, or a map of patches `width` wide."""
     return (
         [_tokens(line) for line in lines(found)]
         if found.grid is None
@@ -32,7 +32,7 @@ def coloured(found: Explanation, width: int) -> list[Any]:
 
 
 def _tone(level: int) -> str:
-    """Red for, blue against, black on white, so that pale is weak on a dark terminal, too."""
+    """The style of a level: red for the target, blue against it, black text on top."""
     full = (240, 120, 96) if level > 0 else (110, 170, 235)
     r, g, b = (round(255 + (part - 255) * abs(level) / 10) for part in full)
     return f"rgb(0,0,0) on rgb({r},{g},{b})"
@@ -49,7 +49,7 @@ def _tokens(line: Line) -> Any:
 
 
 def _maps(made: list[Line], width: int) -> Any:
-    """Maps beside each other; a character shows two patches, one above the other."""
+    """Maps side by side; one character shows two patches, one above the other."""
     from rich.columns import Columns
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""What an explanation says in one sentence."""
+"""The sentences of an explanation, made from its numbers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from .result import Explanation
 
 TOP = 3
-"""Tokens that a method votes for."""
+"""How many tokens a method votes for."""
 MOST_NAMED = 3
-"""Tokens that the sentence names."""
+"""How many tokens the sentence names."""
 CONTROL = "random"
 """A method whose scores mean nothing: it has no vote."""
 TIE = 1e-6
-"""Areas that differ by a smaller share are equal."""
+"""Areas that differ by a smaller share count as equal."""
 COUNTS = ("no", "one", "two", "three")
 
 
@@ -34,11 +34,10 @@ def strongest(scores: Sequence[float], fixed: Sequence[bool], number: int = TOP)
 
 
 def votes(found: Explanation, number: int = TOP) -> list[tuple[int, int]]:
-    """(position, how many methods have it among their `number` strongest tokens).
+    """Pairs (position, number of methods that have it among their `number` strongest tokens).
 
-    Chance has no vote.
-
-    Most votes first; of as many, the one that the methods rank higher.
+    Random scores have no vote. The most votes come first; with equal votes, the token that the
+    methods rank higher.
     """
     ranks: dict[int, list[int]] = {}
     for name in found.methods:
@@ -50,9 +49,9 @@ def votes(found: Explanation, number: int = TOP) -> list[tuple[int, int]]:
 
 
 def in_words(text: str, most: int = 200) -> str:
-    r"""A label or a note as it can be printed.
+    r"""A label or a note that is safe to print.
 
-    Spaces stay, control characters and marks of direction are spelled out.
+    Spaces stay; control characters and marks of direction are spelled out.
 
     >>> in_words("mini: class \x1b[1mgood")
     'mini: class \\u001b[1mgood'
@@ -61,9 +60,9 @@ def in_words(text: str, most: int = 200) -> str:
 
 
 def sentence(found: Explanation) -> str:
-    """The sentence of an explanation, from its numbers.
+    """The target with its score, the tokens that matter, and the best order of deletion.
 
-    Such as `Next token ' Paris': log-probability -0.31; 7 of 9 methods put 'France' among …`.
+    Such as `Next token ' Paris': log-probability -0.31. 7 of 9 methods put 'France' among …`.
     """
     return f"{_target(found)}{_tokens(found)}{_deletion(found)}."
 
@@ -80,35 +79,37 @@ def _tokens(found: Explanation) -> str:
     free = found.free
     if not free:
         return (
-            f"; no {nouns(found).removesuffix('es' if found.grid and found.grid[0] > 1 else 's')}"
+            f". No {nouns(found).removesuffix('es' if found.grid and found.grid[0] > 1 else 's')}"
             " can be taken away"
         )
     if not voters:
         return ""
     if len(free) == 1:
-        return f"; only {named(found, free[0])} can be taken away"
+        return f". Only {named(found, free[0])} can be taken away"
     top = min(TOP, len(free))
     message = votes(found, top)[:MOST_NAMED]
     if not message:
-        return f"; no method finds {nouns(found)} that speak for it"
+        return f". No method finds {nouns(found)} that speak for the target"
     if len(voters) == 1:
         return (
-            f"; by {voters[0]} it is {listed([named(found, i) for i, _ in message])} that matter"
-            " most"
+            f". By {voters[0]}, {listed([named(found, i) for i, _ in message])}"
+            f" matter{'s' * (len(message) == 1)} most"
         )
     (first, number), *others = message
     beside = (
         ""
         if found.read_at is None
-        else f"beside {named(found, found.read_at)}, at which it is read, "
+        else f"Besides {named(found, found.read_at)}, where the target is read, "
     )
     head = f"{number} of {len(voters)} methods put{'s' * (number == 1)} {named(found, first)}"
-    more = "".join(f", {count} {named(found, i)}" for i, count in others)
-    return f"; {beside}{head} among the {COUNTS[top]} {nouns(found)} that matter most{more}"
+    more = "".join(
+        f", {count} put{'s' * (count == 1)} {named(found, i)} there" for i, count in others
+    )
+    return f". {beside}{head} among the {COUNTS[top]} {nouns(found)} that matter most{more}"
 
 
 def _deletion(found: Explanation) -> str:
-    """Which order of taking tokens away lowers the target's score fastest, beside chance."""
+    """Say in whose order taking tokens away lowers the score soonest, beside random order."""
     areas = {row["method"]: row["positive"] for row in found.areas() if row["positive"] is not None}
     chance = areas.pop(CONTROL, None)
     if len(areas) < 2 or len(found.free) < 2:
@@ -117,28 +118,28 @@ def _deletion(found: Explanation) -> str:
     best = [
         name for name, area in areas.items() if area - least <= TIE * max(abs(least), abs(most))
     ]
-    beside = "" if chance is None else f", {chance:.3g} at random"
+    beside = "" if chance is None else f", in random order {chance:.3g}"
     if len(best) == len(areas):
         return (
-            f"; taking {nouns(found)} away changes it alike in the order of every method (area"
-            f" {least:.3g}{beside})"
+            f". Taking {nouns(found)} away changes the score alike in the order of every method"
+            f" (area under the curve {least:.3g}{beside})"
         )
     message = listed(best) if len(best) <= MOST_NAMED else f"{len(best)} methods alike"
     return (
-        f"; taking {nouns(found)} away lowers it soonest in the order of {message} (area"
-        f" {least:.3g}{beside})"
+        f". Taking {nouns(found)} away lowers the score soonest in the order of {message} (area"
+        f" under the curve {least:.3g}{beside})"
     )
 
 
 def nouns(found: Explanation) -> str:
-    """What the tokens of the input are."""
+    """What the tokens of the input are called: tokens, patches or frames."""
     return "tokens" if found.grid is None else "frames" if found.grid[0] == 1 else "patches"
 
 
 def named(found: Explanation, position: int) -> str:
-    """A token in quotation marks, with its position where its text is there twice.
+    """A token in quotation marks, with its position where its text occurs more than once.
 
-    A patch or a frame as it is.
+    A patch or a frame has its name as it is.
     """
     token = found.tokens[position]
     if found.grid is not None:

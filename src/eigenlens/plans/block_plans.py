@@ -40,13 +40,13 @@ def make_block_plan(
 ) -> Plan:
     """Give every key-value head of a language model its threshold for block-adaptive attention.
 
-    For long inputs; `plan(…, blocks=True)` explains the options.
+    This is for long inputs; `plan(…, blocks=True)` explains the options.
 
-    `budget` is the mean share of the work of causal attention, scores, values and selection
-    together. Every threshold is tried on `max_inputs` inputs of `max_length` tokens; what a head's
-    error does to the loss is seen from the loss's gradient to its output, so the budget goes to the
-    heads the model needs. Takes one forward and one backward pass, and about as long again as the
-    thresholds tried.
+    `budget` is the mean share of the work of causal attention: scores, values and selection
+    together. Every threshold is tried on `max_inputs` inputs of `max_length` tokens. The gradient
+    of the loss with respect to a head's output tells what an error of the head does to the loss, so
+    the budget goes to the heads that the model needs. This takes one forward and one backward pass,
+    and one more forward pass per threshold that is tried.
     """
     begin = time.perf_counter()
     check_share("budget", budget)
@@ -58,7 +58,7 @@ def make_block_plan(
         loaded = used.model
         if loaded.kind != "decoder" or not hasattr(loaded.module, "lm_head"):
             raise EigenlensError(
-                "block-adaptive attention is planned for causal language models,"
+                "block-adaptive attention is only for causal language models,"
                 f" and {loaded.name} is none"
             )
         if max_length <= 4 * base.query_block:
@@ -128,7 +128,7 @@ def _curves(
 def _choices(
     curves: dict[Site, Curves], sites: dict[Site, BlockSettings], heads: dict[Site, int]
 ) -> list[Choice]:
-    """One row per query head; the heads of a group share a threshold."""
+    """One choice per query head; the heads of a group share a threshold."""
     rows = []
     for site, found in curves.items():
         thresholds = sites[site].thresholds
@@ -141,7 +141,7 @@ def _choices(
             share = 1.0 if threshold == DENSE else float(found.pairs[at, g] / found.causal)
             risk = 0.0 if threshold == DENSE else float(found.error[at, g])
             why = (
-                "dense: nothing cheaper is worth its loss"
+                "dense: no threshold is worth its loss"
                 if threshold == DENSE
                 else f"expected effect on the loss {risk:.3g}"
             )
@@ -164,11 +164,9 @@ def _choices(
 
 
 def block_errors(call: AttentionCall, blocks: BlockPlan) -> dict[str, torch.Tensor]:
-    """Squared error of a planned output, squares of the true one, share of the work, `(H,)`.
+    """Sums per head `(H,)`: squared error of the planned output, squares of the true one, work.
 
-    Weighed by inputs.
-
-    No error and all of the work where the model attends as before.
+    All are weighted by inputs. Where the model attends as before, the error is 0 and the work 1.
     """
     output = blocks.attend(call)
     true = dense_attention(call.q, call.k, call.v, call.scale)

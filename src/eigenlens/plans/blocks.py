@@ -42,14 +42,14 @@ DENSE = 0.0
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """The settings of every site; a site that is not there attends densely."""
+    """The settings of every site; a site without settings attends densely."""
 
     sites: dict[Site, BlockSettings]
     # share of causal attention's work at fitting, and error
     expected: dict[str, float] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """The plan as plain JSON values."""
         sites = {
             str(site): asdict(settings) | {"thresholds": list(settings.thresholds)}
             for site, settings in self.sites.items()
@@ -67,8 +67,8 @@ class BlockPlan:
     def attend(self, call: AttentionCall) -> Tensor | None:
         """The output of a call under the plan, `(B, H, T, E)`.
 
-        None where the model has to attend as before: masks, caps, biases, sinks, and the steps of a
-        decoder with a cache.
+        None if the model has to attend as before: with masks, caps, biases, sinks, and in the steps
+        of a decoder with a cache.
         """
         settings = self._settings(call)
         return (
@@ -80,7 +80,7 @@ class BlockPlan:
     def shares(self, call: AttentionCall) -> Tensor:
         """The work of each head in this call, as a share of causal attention's, `(H,)`.
 
-        1 where the model attends as before.
+        It is 1 if the model attends as before.
         """
         settings = self._settings(call)
         if settings is None:
@@ -112,11 +112,11 @@ def measure(
 ) -> Curves:
     """Try every threshold on one causal call.
 
-    `gradient (B, H, T, E)` is that of the loss to the heads' output.
+    `gradient (B, H, T, E)` is the gradient of the loss with respect to the heads' output.
     """
     if call.mask_shape.form != "causal" or not call.linear:
         raise EigenlensError(
-            f"{call.site.full_label}: block-adaptive attention is fitted on plain causal calls"
+            f"{call.site.full_label}: block-adaptive attention needs plain causal calls"
             " without padding"
         )
     whole = call.q.shape[2] // base.query_block * base.query_block
@@ -150,9 +150,9 @@ def fit(
     base: BlockSettings | None = None,
     ladder: Sequence[float] = LADDER,
 ) -> BlockPlan:
-    """The plan that spends `budget`, the mean share of causal attention's work, where it buys most.
+    """The plan that spends the budget where it helps most; one call per site.
 
-    One call a site.
+    `budget` is the mean share of the work of causal attention.
     """
     base = base or BlockSettings(())
     curves = {}
@@ -161,14 +161,14 @@ def fit(
             call, base, ladder, None if gradients is None else gradients[call.site]
         )
     if not curves:
-        raise EigenlensError("no attention call was given to fit the blocks on")
+        raise EigenlensError("there was no attention call to fit the blocks on; give at least one")
     return allocate(curves, budget, ladder)
 
 
 def allocate(
     curves: Mapping[Site, Curves], budget: float, ladder: Sequence[float] = LADDER
 ) -> BlockPlan:
-    """`argmin_τ E_g(τ) + λ C_g(τ)` for every key-value head, with the `λ` that fits the budget."""
+    """Choose `argmin_τ E_g(τ) + λ C_g(τ)` for every key-value head, with `λ` by the budget."""
     thresholds = torch.tensor([*ladder, DENSE])
     heads = {site: c.error.shape[1] for site, c in curves.items()}
     error = torch.cat([c.error for c in curves.values()], 1)  # (thresholds, all heads)
@@ -177,8 +177,8 @@ def allocate(
     share = torch.cat([share, torch.ones_like(share[:1])])
     if (least := float(share.min(0).values.mean())) > budget:
         raise EigenlensError(
-            f"blocks cannot stay within a budget of {budget:g} here: the least they take is"
-            f" {least:.3g}"
+            f"blocks cannot stay within a budget of {budget:g} here, they take at least"
+            f" {least:.3g}; raise the budget"
         )
     choice = torch.from_numpy(on_hull(error.numpy(), share.numpy(), budget))
     chosen = thresholds[choice].split(list(heads.values()))
@@ -195,12 +195,10 @@ def allocate(
 
 
 def loss_gradients(model: PreTrainedModel, ids: Tensor) -> dict[Site, Tensor]:
-    """The gradient of a language model's summed loss to the heads' outputs, by site.
+    """The gradients `(B, H, T, E)` of a language model's summed loss, by site.
 
-    Each is `(B, H, T, E)`.
-
-    One forward and one backward pass through `ids (B, T)`; the parameters' own gradients are not
-    formed.
+    They are with respect to the heads' outputs, from one forward and one backward pass through `ids
+    (B, T)`; gradients of parameters are not computed.
     """
     outputs: dict[Site, Tensor] = {}
 

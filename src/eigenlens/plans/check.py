@@ -1,4 +1,4 @@
-"""What `plan.json` holds."""
+"""The checks of `plan.json`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ SCHEMA = {
 
 
 def check_plan(record: dict[str, Any]) -> None:
-    """Raise a `ValueError` where a plan's record is not what this version writes."""
+    """Raise a `ValueError` if a plan's record is not as this version writes it."""
     check_schema(record, SCHEMA, "it")
     if not record["heads"]:
         raise ValueError("it has no heads")
@@ -83,7 +83,7 @@ def check_plan(record: dict[str, Any]) -> None:
 def with_new_names(record: dict[str, Any]) -> dict[str, Any]:
     """A record of any version with the names of this one.
 
-    Version 0.1.0 called the threshold of a head in a plan of blocks its bar.
+    Version 0.1.0 called the threshold of a head in a plan of blocks "bar".
     """
     if not record.get("blocks"):
         return record

@@ -1,4 +1,4 @@
-"""The cheapest estimator of every head that serves, or the best use of a budget."""
+"""Choosing estimators: the cheapest that is good enough, or the best within a budget."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import numpy as np
 
 
 def within_error(errors: np.ndarray, work: np.ndarray, target: float) -> np.ndarray:
-    """For each of N heads the cheapest of C candidates with an error of at most `target`.
+    """The cheapest of C candidates with an error of at most `target`, for each of N heads.
 
-    (C, N), (C, N) → (N,).
-
-    One candidate at least must reach every target: exact scores, of error 0, are among them.
+    (C, N), (C, N) → (N,). At least one candidate must reach every target, such as exact scores,
+    whose error is 0.
     """
     return np.where(errors <= target, work, np.inf).argmin(0)
 
 
 def on_hull(errors: np.ndarray, work: np.ndarray, budget: float) -> np.ndarray:
-    """The candidates on the lower convex hulls of N heads with the least summed error, (N,).
+    """The candidates on the lower convex hulls with the least summed error of N heads, (N,).
 
-    Within a mean work.
-
-    At a price λ each head takes its own `argmin error + λ·work`; λ is bisected until the mean work
-    fits the budget. Where nothing fits, every head takes its cheapest. O(CN log).
+    Their mean work is within the budget: at a price λ each head takes its own `argmin error +
+    λ·work`, and λ is bisected until the mean work fits. If nothing fits, every head takes its
+    cheapest candidate. O(CN log).
     """
     columns = np.arange(errors.shape[1])
     if work.min(0).mean() > budget:
@@ -43,8 +41,8 @@ def on_hull(errors: np.ndarray, work: np.ndarray, budget: float) -> np.ndarray:
 def within_budget(errors: np.ndarray, work: np.ndarray, budget: float) -> np.ndarray:
     """The candidates with the least summed error of N heads at a mean work within `budget`, (N,).
 
-    What `on_hull` leaves over buys the single steps that lower the error most for their work, as
-    far as it goes. O(CN) per step.
+    What `on_hull` leaves of the budget is spent on single steps, those that lower the error most
+    for their work first. O(CN) per step.
     """
     columns = np.arange(errors.shape[1])
     chosen = on_hull(errors, work, budget)

@@ -1,4 +1,4 @@
-"""What an evaluation does with a shard: calls compared head by head, and full passes in turn."""
+"""What an evaluation does with a shard: compare calls head by head, and run full passes."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from .tasks import Task, task_of
 
 
 class Change(Protocol):
-    """What is done to a model: a plan, or another mechanism.
+    """A change of a model: a plan, or another mechanism.
 
-    It travels to other processes with its tensors.
+    It can be sent to other processes with its tensors.
     """
 
     def compare(self, call: AttentionCall) -> dict[str, Tensor] | None:
         """Sums per head `(H, …)` of how far the changed attention is from the call's own.
 
-        None to skip it.
+        None skips the call.
         """
 
     def applied(self, model: Model) -> AbstractContextManager[Any]:
-        """The model is changed while this lasts."""
+        """Change the model while the block runs."""
 
 
 @dataclass
 class CallComparison:
-    """Every attention call of the unchanged model beside what the change makes of it.
+    """Compares every attention call of the unchanged model with the changed attention.
 
     The state is `site/name` → sum.
     """
@@ -73,7 +73,7 @@ class CallComparison:
 
 @dataclass
 class Passed:
-    """The task's measure so far, and the seconds of the passes, plain and changed."""
+    """The measure of the task so far, and the seconds of plain and changed passes."""
 
     task: Task
     seconds: tuple[float, float]
@@ -81,9 +81,9 @@ class Passed:
 
 @dataclass
 class TimedPass:
-    """Full passes, plain and changed in turn.
+    """Runs full passes, plain and changed in turn.
 
-    Every layer sees what the changed layers below it made.
+    In a changed pass every layer sees what the changed layers below it made.
     """
 
     model_ref: ModelRef

@@ -1,8 +1,8 @@
-"""A mechanism of attention in a model that was trained with another one, without any training.
+"""Another attention mechanism in a trained model, without any training.
 
 `use_attention` puts it there through capture, so that it works for every model that
-can be studied, and nothing of the model or of its library is changed. Self-attention alone is
-replaced; cross-attention stays what it was.
+can be studied, and neither the model nor its library is changed. Only self-attention is
+replaced; cross-attention stays as it was.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def use_attention(
 
 
 def dropped(attention: str | Mechanism, settings: Mapping[str, Any] | None = None) -> Mechanism:
-    """The mechanism of a name with its settings, if a model can have it without training."""
+    """The mechanism of this name, with settings; an error if it would need training."""
     if not isinstance(attention, str) and settings:
         raise EigenlensError(
-            f"settings {', '.join(settings)} are for mechanisms known by name,"
-            " not for one that is given"
+            f"settings {', '.join(settings)} are only for a mechanism given by name; make this one"
+            " with them instead"
         )
     without_weights(find(attention) if isinstance(attention, str) else attention)
     return make(attention, **(settings or {})) if isinstance(attention, str) else attention
@@ -81,7 +81,7 @@ def dropped(attention: str | Mechanism, settings: Mapping[str, Any] | None = Non
 def attend(mechanism: Mechanism, call: AttentionCall) -> Tensor | None:
     """The output (B, H, T, E) of a call by a mechanism.
 
-    None, and so the model's own, for cross-attention.
+    None for cross-attention, which stays the model's own.
     """
     if call.kind == "cross":
         return None
@@ -93,14 +93,14 @@ def attend(mechanism: Mechanism, call: AttentionCall) -> Tensor | None:
 
 
 def terms_of(mechanism: Mechanism, call: AttentionCall) -> tuple[Tensor, Tensor, dict[str, Any]]:
-    """Keys, values and the terms of a call as a mechanism takes them.
+    """The keys, values and terms of a call, as a mechanism takes them.
 
-    Causality and padding are apart, other masks are pairs.
+    Causality and padding are separate terms; any other mask is given pair by pair.
     """
     for what, given in (("a cap of the scores", call.softcap), ("logits of sinks", call.sinks)):
         if given is not None:
             raise EigenlensError(
-                f"{mechanism.name} does not know {what}, which the attention of {call.name} has"
+                f"{mechanism.name} cannot handle {what}, which the attention of {call.name} has"
             )
     k, v, (T, S) = call.k, call.v, (call.q.shape[2], call.k.shape[2])
     causal, keys, pairs = call.causal, None, None
@@ -126,9 +126,9 @@ def terms_of(mechanism: Mechanism, call: AttentionCall) -> tuple[Tensor, Tensor,
 
 
 def _read(call: AttentionCall, T: int, S: int) -> tuple[bool, Tensor | None, Tensor | None]:
-    """The mask taken apart.
+    """The mask as separate terms.
 
-    What it says of queries that are padding does not matter, so they are left out of it.
+    Queries that are padding do not matter, so they are left out of it.
     """
     mask = call.mask
     assert mask is not None
@@ -154,7 +154,7 @@ def _read(call: AttentionCall, T: int, S: int) -> tuple[bool, Tensor | None, Ten
 
 
 class Moved(Sums):
-    """How far a mechanism's patterns and outputs are from the model's own: sums per head (H,)."""
+    """Sums per head (H,) of how far patterns and outputs are from the model's own."""
 
     def heads(self, site: Site) -> list[dict[str, Any]]:
         sums = self.sums
@@ -170,7 +170,7 @@ class Moved(Sums):
 
 @dataclass(frozen=True, eq=False)
 class DropIn:
-    """A mechanism as what is done to a model."""
+    """A mechanism as a change of a model."""
 
     mechanism: Mechanism
 
@@ -203,15 +203,15 @@ class DropIn:
     def inputs(
         self, used: UsedModel, max_inputs: int, max_length: int | None, padding: bool
     ) -> tuple[HeldOut, list[str]]:
-        """Any data: nothing was fitted, so all of it will do."""
+        """The inputs to measure on: any data, as nothing was fitted."""
         model, request = used.model, Request(used.names, max_length, max_inputs, 0.5, 0, padding)
         inputs = prepare(model, request, used.scratch, fitted=False)
         held = HeldOut(model, inputs, inputs.groups, heads_of(model), list(used.names))
         stays = model.kind == "encoder-decoder"
-        return held, ["cross-attention stays as it is"] if stays else []
+        return held, ["cross-attention was left as it is"] if stays else []
 
     def evaluate(self, paired: PairedEvaluation) -> Evaluation:
-        """How far patterns and outputs move."""
+        """The evaluation: how far patterns and outputs move."""
         moved, used = paired.calls("patterns")
         heads = [row for site, sums in moved.items() for row in Moved(sums).heads(site)]
         change = {
@@ -224,5 +224,5 @@ class DropIn:
 
 
 def heads_of(model: Model) -> int:
-    """Heads of a call as the config has them, or a dozen: they bound the memory of a batch."""
+    """The heads per layer by the config, or 12; they limit the memory of a batch."""
     return int(getattr(model.config, "num_attention_heads", 12))

@@ -1,4 +1,4 @@
-"""What an evaluation found, in a folder that can be read without the model."""
+"""The result of an evaluation, which can be read without the model."""
 
 from __future__ import annotations
 
@@ -38,8 +38,13 @@ DROP_IN_MEASURES = {
 SECONDS = "seconds of the whole passes"
 TASKS = ("perplexity", "top-1 agreement", "cosine of the embeddings")
 """The measure a model is judged by; it has one of them."""
+AGREEMENT = {
+    "top-1 agreement": "the top-1 agreement with the plain model is {:.4f}",
+    "cosine of the embeddings": "the embeddings keep a cosine of {:.4f} with the plain model's",
+}
+"""Measures that compare the changed model with the plain one, in words."""
 SAME = 0.02
-"""Passes whose seconds differ by less of them are called as fast."""
+"""Passes count as equally fast if their seconds differ by no more than this share."""
 
 
 SCHEMA = {
@@ -73,14 +78,15 @@ SCHEMA = {
         }
     ],
 }
-"""What `evaluation.json` holds."""
+"""The form of `evaluation.json`."""
 
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(ModelResultViews):
     """What a plan or another mechanism changes in a model.
 
-    `summary` has one row per measure, plain beside planned; `heads` one row per head.
+    `summary` has one row per measure, with the plain and the planned model; `heads` has one row per
+    head.
 
     >>> found = Evaluation.open("EVALUATION")
     >>> found.value("perplexity")
@@ -88,19 +94,19 @@ class Evaluation(ModelResultViews):
     """
 
     stored: dict[str, Any]
-    """What it says of its model, its data and its plan, as JSON keeps it."""
+    """The facts about its model, data and plan, as JSON keeps them."""
     summary: list[dict[str, Any]]
     heads: list[dict[str, Any]]
 
     @property
     def facts(self) -> Facts:
-        """What it is of; the weights are those that the plan was made for."""
+        """The facts about model and data; the weights are those that the plan was made for."""
         model = {**self.stored["plan"]["model"], "name": self.stored["model"]}
         return Facts.from_record(self.stored, model=model)
 
     @property
     def title(self) -> str:
-        """Model and data, and on how many inputs it was measured."""
+        """Model and data, and the number and length of the inputs."""
         inputs = numbered(self.facts.inputs or 0, "input")
         return f"{self.name}: {inputs} of {self.facts.length} tokens"
 
@@ -114,14 +120,15 @@ class Evaluation(ModelResultViews):
 
     @property
     def sentence(self) -> str:
-        """What the planned model loses, at which share of the work, and whether it got faster."""
+        """What the changed model loses, for which share of the work, and whether it got faster."""
         rows = {row["measure"]: row for row in self.summary}
         task = next((rows[measure] for measure in TASKS if measure in rows), None)
         lost = [] if task is None else [_change(task)]
         if MEASURES["total_variation"] in rows:
             lost.append(
-                f"the patterns move by {rows[MEASURES['total_variation']]['planned']:.3f} in total"
-                " variation"
+                "the attention patterns move by"
+                f" {rows[MEASURES['total_variation']]['planned']:.3f} in total variation (0: not at"
+                " all, 1: completely)"
             )
             label = MEASURES["work"] if MEASURES["work"] in rows else DROP_IN_MEASURES["work"]
             work = (
@@ -135,10 +142,10 @@ class Evaluation(ModelResultViews):
             work = _block_work(rows)
         dropped = self.target.get("attention")
         what = "the plan" if dropped is None else f"{dropped} attention and no training"
-        return f"With {what} {' and '.join(lost)}, at {work}; {_speed(rows[SECONDS])}."
+        return f"With {what} {', and '.join(lost)}. This takes {work}. {_speed(rows[SECONDS])}."
 
     def value(self, measure: str) -> float:
-        """The planned model's figure: `evaluation.value("cosine of the embeddings")`."""
+        """The figure of the changed model: `evaluation.value("cosine of the embeddings")`."""
         found = {row["measure"]: row["planned"] for row in self.summary}
         if measure not in found:
             raise unknown_name("measure", measure, found)
@@ -182,7 +189,7 @@ class Evaluation(ModelResultViews):
         return found
 
     def plot(self) -> Any:
-        """Total variation of every head, layers × heads (an altair chart)."""
+        """A map of the total variation, or output error, of every head (an altair chart)."""
         from .plots import head_map
 
         return head_map(
@@ -194,21 +201,21 @@ class Evaluation(ModelResultViews):
 
 
 def _check(found: Evaluation) -> None:
-    """Raises what the first use of a record without these would raise."""
+    """Raise an error if a record lacks what an evaluation needs."""
     check_schema(
         {"facts": found.stored, "summary": found.summary, "heads": found.heads}, SCHEMA, "it"
     )
     if not found.heads or any(head.keys() != found.heads[0].keys() for head in found.heads):
-        raise ValueError("heads and measures need numbers")
+        raise ValueError("not every head has the same numbers")
     if not {"total_variation", "output_error"} & found.heads[0].keys():
-        raise ValueError("the heads have no error")
+        raise ValueError("the heads have neither total_variation nor output_error")
     _ = found.sentence
 
 
 def _block_work(rows: dict[str, dict[str, Any]]) -> str:
-    """What was counted in this evaluation beside what was planned.
+    """The share of the work that was counted here, beside the planned one.
 
-    Evaluations of old versions know the second only.
+    Evaluations of old versions know only the planned share.
     """
     planned = rows[BLOCK_MEASURES["work_planned"]]["planned"]
     if BLOCK_MEASURES["work"] not in rows:
@@ -220,22 +227,23 @@ def _block_work(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def _change(row: dict[str, Any]) -> str:
-    """Such as `the perplexity goes from 12.1 to 12.5 (+3.1 %)`.
+    """A measure before and after: `the perplexity goes from 12.1 to 12.5 (+3.1 %)`.
 
-    A figure that is 1 by definition has one number.
+    A measure that is 1 by definition in the plain model has one number.
     """
     plain, planned = row["plain"], row["planned"]
     if plain == 1:
-        return f"the {row['measure']} is {planned:.4f} (1 without it)"
+        words = AGREEMENT.get(row["measure"], f"the {row['measure']} is {{:.4f}}")
+        return f"{words.format(planned)} (1: identical)"
     change = f"{100 * (planned / plain - 1):+.1f} %"
     return f"the {row['measure']} goes from {plain:.4g} to {planned:.4g} ({change})"
 
 
 def _speed(row: dict[str, Any]) -> str:
     plain, planned = row["plain"], row["planned"]
-    seconds = f"{planned:.3g} s for the whole passes instead of {plain:.3g} s"
+    seconds = f"{planned:.3g} s instead of {plain:.3g} s for all passes"
     if abs(planned - plain) <= SAME * plain:
-        return f"the model is about as fast as before ({seconds})"
+        return f"The model is about as fast as before ({seconds})"
     if planned < plain:
-        return f"the model got {plain / max(planned, 1e-9):.2f} times faster ({seconds})"
-    return f"the model got {planned / max(plain, 1e-9):.2f} times slower ({seconds})"
+        return f"The model got {plain / max(planned, 1e-9):.2f} times faster ({seconds})"
+    return f"The model got {planned / max(plain, 1e-9):.2f} times slower ({seconds})"

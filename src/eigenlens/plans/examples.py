@@ -1,4 +1,4 @@
-"""Patterns of a few held-out inputs, true and reconstructed, to be seen without the model."""
+"""True and reconstructed patterns of a few held-out inputs, kept with a plan."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Examples:
     """
 
     tokens: tuple[dict[str, tuple[str, ...]], ...]
-    """Of each input: stack → the text of its first n tokens, raw as the tokenizer gives it."""
+    """Per input: stack → the texts of its first n tokens, as the tokenizer gives them."""
     heads: tuple[Head, ...]
-    """Heads from the one that loses least by the plan to the one that loses most.
+    """The heads, from the one that loses least by the plan to the one that loses most.
 
-    Methods take the index of one as `head`.
+    Methods take the index of a head as `head`.
     """
     candidates: tuple[tuple[str, float | None], ...]
-    """Estimator and nominal budget (None: it has no choice)."""
+    """Estimator and nominal budget of each candidate; None if the estimator takes no budget."""
     true: Tensor  # (I, P, n, n) float16
     estimated: Tensor  # (I, P, C, n, n) float16; not a number where a candidate cannot serve
     # (P, C) mean share of multiply-adds on the inputs the plan was chosen on; infinite where it
@@ -51,10 +51,10 @@ class Examples:
     work: np.ndarray
     total_variation: np.ndarray  # (P, C) likewise
     chosen: tuple[int | None, ...]
-    """The candidate that the plan gave each head; None: its scores are exact."""
+    """The candidate that the plan gave each head; None for exact scores."""
 
     def best(self, head: int, budget: float) -> int | None:
-        """The candidate with least total variation within the budget; None where there is none."""
+        """The candidate with the least total variation within the budget, or None."""
         self._check(head=head)
         # (C,)
         errors = np.where(self.work[head] <= budget + 1e-9, self.total_variation[head], np.inf)
@@ -62,9 +62,9 @@ class Examples:
         return int(errors.argmin()) if np.isfinite(errors).any() else None
 
     def at(self, head: int, estimator: str, budget: float | None) -> int | None:
-        """The candidate of that name and nominal budget.
+        """The candidate of this name and nominal budget.
 
-        None where there is none, or it cannot serve this head.
+        None if there is none, or if it cannot estimate this head.
         """
         self._check(head=head)
         found = [i for i, known in enumerate(self.candidates) if known == (estimator, budget)]
@@ -73,9 +73,9 @@ class Examples:
     def patterns(
         self, input: int = 0, head: int = 0, candidate: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """True and reconstructed pattern `(n, n)` float32.
+        """The true and the reconstructed pattern, `(n, n)` float32.
 
-        By default as the plan reconstructs that head.
+        By default as the plan reconstructs this head.
         """
         self._check(input=input, head=head, candidate=candidate)
         true, index = (
@@ -85,13 +85,13 @@ class Examples:
         reconstructed = true if index is None else self.estimated[input, head, index].float()
         if bool(reconstructed.isnan().any()):
             raise EigenlensError(
-                f"{self.label(head, candidate)}: it cannot serve this head; choose another"
-                " candidate"
+                f"{self.label(head, candidate)}: this estimator cannot serve this head; choose"
+                " another candidate"
             )
         return true, reconstructed
 
     def label(self, head: int = 0, candidate: int | None = None) -> str:
-        """Such as `L3H7, joint at 0.25`."""
+        """Head and candidate: `L3H7, joint at a budget of 0.25`."""
         self._check(head=head, candidate=candidate)
         called = self._called(self.chosen[head] if candidate is None else candidate)
         return f"{self.labels(self.heads[head])}, {called}"
@@ -102,7 +102,7 @@ class Examples:
 
     def _called(self, index: int | None) -> str:
         name, budget = (Exact.name, None) if index is None else self.candidates[index]
-        return name if budget is None else f"{name} at {budget:g}"
+        return name if budget is None else f"{name} at a budget of {budget:g}"
 
     def rows(
         self, input: int = 0, head: int = 0, candidate: int | None = None
@@ -126,7 +126,7 @@ class Examples:
         ]
 
     def plot(self, input: int = 0, head: int = 0, candidate: int | None = None) -> Any:
-        """The true pattern, the reconstructed one and the difference (an altair chart)."""
+        """Draw the true pattern, the reconstructed one and the difference (an altair chart)."""
         from .plots import pattern_maps
 
         return pattern_maps(self.rows(input, head, candidate), self.label(head, candidate))
@@ -172,7 +172,7 @@ class Examples:
         }
 
     def save(self, folder: Path) -> dict[str, Any]:
-        """Write the tensors into the folder of a plan; returns what its `plan.json` has to hold."""
+        """Write the tensors into the folder of a plan; returns the entry for `plan.json`."""
         numbers = {
             "work": torch.from_numpy(self.work),
             "total_variation": torch.from_numpy(self.total_variation),
@@ -182,11 +182,11 @@ class Examples:
 
     @classmethod
     def open(cls, folder: Path, record: dict[str, Any]) -> Examples:
-        """The examples of the plan in a folder, with what its `plan.json` says of them."""
+        """Read the examples of the plan in a folder, with their entry in `plan.json`."""
         path = folder / FILE
         if not path.is_file() or sha256(path) != record["sha256"]:
             raise EigenlensError(
-                f"the plan in {folder} is damaged: {FILE} is missing or has changed"
+                f"the plan in {folder} is damaged: {FILE} is missing or has changed; make it anew"
             )
         x = read_tensors(path)
         tokens = tuple(
@@ -249,12 +249,11 @@ def take(
     number: int,
     progress: Progress = silent,
 ) -> Examples | None:
-    """Keep what every candidate makes of a few inputs, in a few heads.
+    """Keep the patterns of every candidate for a few inputs, in a few heads.
 
-    The inputs are of the `number` that a plan was chosen on.
-
-    `chosen (N,)` is the candidate of every head of all sites; the heads are taken from those that
-    lose little to those that lose most by it. None where no site attends over its own tokens.
+    The inputs are among the `number` that the plan was chosen on. `chosen (N,)` is the candidate of
+    every head of all sites; heads are taken from those that lose least to those that lose most by
+    it. None if no site attends over its own tokens.
     """
     work, errors = measured.table("work"), measured.table("total_variation")  # (C, N)
     # (N,)
@@ -315,13 +314,13 @@ def take(
 
 
 def _spread(columns: Sequence[int], lost: np.ndarray) -> list[int]:
-    """At most six heads at even quantiles of what they lose, the least and the most among them."""
+    """At most six heads at even quantiles of their loss, from the least to the most."""
     order = sorted(columns, key=lambda j: float(lost[j]))
     return [order[round(i)] for i in np.linspace(0, len(order) - 1, min(HEADS, len(order)))]
 
 
 def _crop(pattern: Tensor, n: int) -> Tensor:
-    """The first n queries over the first n keys of a single head `(I, 1, T, T)`: `(I, n, n)`."""
+    """The first n queries and keys of a single head, `(I, 1, T, T)` → `(I, n, n)`."""
     return pattern[:, 0, :n, :n].half().cpu()
 
 

@@ -1,4 +1,4 @@
-"""The inputs that plans are measured on: documents that no statistic was made from."""
+"""The inputs that plans are measured on, from documents that no statistic has seen."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from ..run.shards import Shard
 from ..studies import Study
 
 ENTRIES = 2_000_000
-"""Score entries of one call that are looked at together: what follows stays in the caches."""
+"""Scores of one call that are processed together, so that they fit into the caches."""
 TOKENS = 4096
-"""In a shard at most: whole passes may hold logits over a vocabulary for every one of them."""
+"""The most inputs per shard: full passes may hold logits over a vocabulary for each."""
 
 
 @dataclass
 class HeldOut:
-    """A model with inputs; `groups` are the held-out groups of documents that are used."""
+    """A model with held-out inputs; `groups` are the groups of documents that are used."""
 
     model: Model
     inputs: Inputs
@@ -48,7 +48,7 @@ class HeldOut:
         return len(next(iter(batch.values())))
 
     def taken(self, number: int, fit: bool = False) -> list[np.ndarray]:
-        """At most `number` inputs, in turn from the groups: the indices of each group's."""
+        """The indices of at most `number` inputs by group, taken from the groups in turn."""
         groups = [FIT] if fit else self.groups
         turns = sorted(
             (turn, group) for group in groups for turn in range(self.inputs.number(group))
@@ -65,7 +65,7 @@ class HeldOut:
         return max(1, ENTRIES // (self.heads * self.inputs.length**2))
 
     def batches(self, number: int, fit: bool = False) -> list[Batch]:
-        """The inputs that are taken, in small batches."""
+        """The chosen inputs, in small batches."""
         size, rows = self.together, self.taken(number, fit)
         return [
             self.inputs.make(group[i : i + size])
@@ -74,14 +74,14 @@ class HeldOut:
         ]
 
     def shards(self, number: int) -> list[Shard]:
-        """The inputs that are taken, in shards of a batch or two."""
+        """The chosen inputs, in shards of one or two batches."""
         size = min(self.together, max(1, TOKENS // self.inputs.length))
         return make_shards(self.inputs, np.concatenate(self.taken(number)), size, size)
 
     def apart(self, number: int, most: int) -> Batch:
-        """At most `most` of the first `number` inputs in one batch.
+        """One batch with at most `most` of the first `number` inputs.
 
-        Of different documents where there are enough.
+        They are from different documents if there are enough.
         """
         rows = np.concatenate(self.taken(number))
         first = np.unique(self.inputs.documents[rows], return_index=True)[1]
@@ -98,7 +98,7 @@ class HeldOut:
     ) -> int:
         """Show every attention call of the model on these inputs to `sink`.
 
-        Returns how many inputs there were; progress says what is `doing`.
+        Returns the number of inputs. Progress says what is `doing`.
         """
         batches, done = self.batches(number, fit), 0
         total = sum(map(self.size, batches))
@@ -117,7 +117,7 @@ class HeldOut:
 def held_out_of(study: Study, loaded: Model, data: Any, scratch: Path) -> HeldOut:
     """The model of a study with the inputs it held out, or with other `data`.
 
-    Of the held-out ones every second group of documents: the others are left for an evaluation.
+    Only every second group of held-out documents is used; the others are left for an evaluation.
     """
     stored = study.request
     names = names_of(stored, data, loaded, scratch)
@@ -136,34 +136,34 @@ def held_out_of(study: Study, loaded: Model, data: Any, scratch: Path) -> HeldOu
 
 
 def check_share(name: str, value: float) -> None:
-    """A budget or an error is a share."""
+    """Raise an error if a budget or an error is no share above 0 and at most 1."""
     if not 0 < value <= 1:
-        raise EigenlensError(f"the {name} must lie above 0 and at most at 1, not {value}")
+        raise EigenlensError(f"the {name} must be above 0 and at most 1, not {value}")
 
 
 @contextlib.contextmanager
 def use_studied_model(
     study: Study, model: str | Path | nn.Module | Model | None, data: Any, device: str | None
 ) -> Iterator[UsedModel]:
-    """The model of a study, loaded again or given, as `use_model` gives it."""
+    """Use the model of a study, given or loaded again, as `use_model` does."""
     mine = study.facts.model
     if model is None and mine.source == "module":
         raise EigenlensError(
-            f"the study is of a module in memory, {mine.name}; give that module again as the model"
+            f"the study is of a module in memory ({mine.name}); give this module again as the model"
         )
     given = mine.load_from if model is None else model
     with use_model(given, study.request.data if data is None else data, device=device) as used:
         found = used.model.facts
         if found.fingerprint != mine.fingerprint:
             raise EigenlensError(
-                f"the study is of {mine.name} with weights {mine.fingerprint}, and {found.name}"
-                f" has weights {found.fingerprint}; study this model first"
+                f"the study is of {mine.name} with weights {mine.fingerprint}, but {found.name}"
+                f" has weights {found.fingerprint}; make a study of this model first"
             )
         yield used
 
 
 def names_of(stored: Request, data: Any, model: Model, scratch: Path) -> tuple[str, ...]:
-    """The names of given data, or of what a study was made from."""
+    """The names of the given data, or of the data of the study."""
     if data is not None:
         return data_names(data, model, scratch)
     if "-" in stored.data:
@@ -173,7 +173,7 @@ def names_of(stored: Request, data: Any, model: Model, scratch: Path) -> tuple[s
     if gone := next(filter(in_memory, stored.data), None):
         raise EigenlensError(
             f"the study was made from {gone} in memory, which it does not keep; give the array"
-            " again, as data"
+            " again as the data"
         )
     return stored.data
 
@@ -205,7 +205,7 @@ def _again(study: Study, model: Model, request: Request, scratch: Path) -> Input
     then, current = study.facts.data.fingerprint, inputs.facts.fingerprint
     if then != current:
         raise EigenlensError(
-            f"the data of the study ({where}) has changed since;"
+            f"the data of the study ({where}) has changed since the study was made;"
             " make the study anew, or give other data"
         )
     return inputs

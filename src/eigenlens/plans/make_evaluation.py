@@ -1,4 +1,4 @@
-"""A model with a plan, or with another mechanism, beside the model without."""
+"""Evaluating a plan, or another mechanism, in a model beside the unchanged model."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ class EvaluatedChange(Change, Protocol):
     def inputs(
         self, used: UsedModel, max_inputs: int, max_length: int | None, padding: bool
     ) -> tuple[HeldOut, list[str]]:
-        """The inputs to measure it on, and what has to be said of them.
+        """The inputs to measure on, and notes about them.
 
-        Refuses a model that it cannot change.
+        An error if this model cannot be changed.
         """
 
     def evaluate(self, paired: PairedEvaluation) -> Evaluation:
-        """The evaluation, with the rows and measures that it has."""
+        """Measure the change and return the evaluation."""
 
 
 def _change(
@@ -144,10 +144,11 @@ def _change(
         return DropIn(dropped(attention, settings))
     if plan is None or attention is not None:
         raise EigenlensError(
-            "an evaluation is of a plan or of an attention mechanism: give one of the two"
+            "an evaluation needs either a plan or an attention mechanism: give one of the two"
         )
     if settings:
         raise EigenlensError(
-            f"settings {', '.join(settings)} are for an attention mechanism, and a plan has its own"
+            f"settings {', '.join(settings)} are only for an attention mechanism; leave them out,"
+            " a plan has its own"
         )
     return PlanChange.of(plan if isinstance(plan, Plan) else Plan.open(plan))

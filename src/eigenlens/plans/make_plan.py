@@ -1,4 +1,4 @@
-"""Making a plan: every candidate on held-out inputs, then the choice."""
+"""Making a plan: measure every candidate on held-out inputs, then choose."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def plan(
         )
     if max_length is not None:
         raise EigenlensError(
-            f"the length of a plan is that of its study; max_length is for {option('blocks')}"
+            f"a plan has the length of its study; max_length is only for {option('blocks')}"
         )
     _check_target(budget, error)
     max_inputs = 16 if max_inputs is None else max_inputs
@@ -192,8 +192,8 @@ def plan(
 def _check_target(budget: float | None, error: float | None) -> None:
     if (budget is None) == (error is None):
         raise EigenlensError(
-            f"a plan needs either a budget or an error, such as {option('budget', 0.25)} or"
-            f" {option('error', 0.05)}"
+            "a plan needs either a budget or an error: give one of the two, such as"
+            f" {option('budget', 0.25)} or {option('error', 0.05)}"
         )
     for name, value in (("budget", budget), ("error", error)):
         if value is not None:
@@ -206,7 +206,7 @@ def _check_blocks(
     estimators: str | Sequence[str] | None,
     seed: int,
 ) -> float:
-    """The budget of a plan of blocks, which it needs; what it has no use for is refused."""
+    """The budget of a plan of blocks; an error if it is missing or other options are given."""
     given = [
         name
         for name, value in (("error", error), ("estimators", estimators), ("seed", seed or None))
@@ -214,7 +214,7 @@ def _check_blocks(
     ]
     if given:
         raise EigenlensError(
-            f"a plan of blocks is made within a budget and takes no {' and no '.join(given)}"
+            f"a plan of blocks takes only a budget, and no {' and no '.join(given)}"
         )
     if budget is None:
         raise EigenlensError(f"a plan of blocks needs a budget, such as {option('budget', 0.3)}")
@@ -225,7 +225,8 @@ def _check_study(study: Study) -> None:
     if study.of != "scores" or study.before_rope:
         what = "patterns" if study.of != "scores" else "scores before the rotary embedding"
         raise EigenlensError(
-            f"the study in {study.folder} is of {what}; a plan needs one of the scores themselves"
+            f"the study in {study.folder} is of {what}; a plan needs a study of the scores"
+            " themselves"
         )
     for name in NEEDED:
         if not study.has(name):
@@ -236,12 +237,12 @@ def _check_study(study: Study) -> None:
 
 
 def _choose(measured: Measured, budget: float | None, error: float | None) -> np.ndarray:
-    """The candidate of every head, (N,)."""
+    """Choose a candidate for every head, (N,)."""
     errors, work = _losses(measured), measured.table("work")
     if budget is not None and (least := work.min(0).mean()) > budget + 1e-9:
         raise EigenlensError(
-            f"these estimators cannot stay within a budget of {budget:g}: the least they take is"
-            f" {least:.3g}"
+            f"these estimators cannot stay within a budget of {budget:g}, they take at least"
+            f" {least:.3g}; raise the budget"
         )
     return (
         within_budget(errors, work, budget)
@@ -251,7 +252,7 @@ def _choose(measured: Measured, budget: float | None, error: float | None) -> np
 
 
 def _losses(measured: Measured) -> np.ndarray:
-    """Total variation (C, N) without what is only rounding."""
+    """Total variation (C, N), with rounding errors as 0."""
     errors = measured.table("total_variation")
     return np.where(errors < 1e-6, 0.0, errors)
 
@@ -307,20 +308,20 @@ def _why(
     chosen: int,
     error: float | None,
 ) -> str:
-    """The reason in numbers: what the nearest alternatives would have cost or lost."""
+    """Why a candidate was chosen: what the nearest alternative would cost or lose."""
     served = np.isfinite(errors)
     cheaper = served & (work < work[chosen] - 1e-12)
     if error is not None:
         if not cheaper.any():
-            return f"the cheapest of {served.sum()} is within {error:g}"
+            return f"the cheapest of {served.sum()} candidates is within {error:g}"
         near = int(np.where(cheaper, errors, np.inf).argmin())
         return (
-            f"cheapest within {error:g}; the best below its cost, {_label(fitted, near)}, loses"
-            f" {errors[near]:.3f}"
+            f"the cheapest within {error:g}; the best of the cheaper ones, {_label(fitted, near)},"
+            f" loses {errors[near]:.3f}"
         )
     better = served & (errors < errors[chosen] - 1e-12)
     if not better.any():
-        return f"the best of {served.sum()}"
+        return f"the best of {served.sum()} candidates"
     more = np.maximum(work - work[chosen], 1e-9)
     near = int(
         np.divide(
@@ -328,8 +329,8 @@ def _why(
         ).argmax()
     )
     return (
-        f"the next step, {_label(fitted, near)}, would lose {errors[chosen] - errors[near]:.3f}"
-        f" less for {work[near] - work[chosen]:.2f} more work"
+        f"the next better one, {_label(fitted, near)}, would lose"
+        f" {errors[chosen] - errors[near]:.3f} less for {work[near] - work[chosen]:.2f} more work"
     )
 
 

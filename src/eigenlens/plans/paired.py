@@ -1,4 +1,4 @@
-"""A model beside itself with a change, on an engine, and the rows that say what changed."""
+"""A changed model beside the plain one, on an engine, and the rows of the evaluation."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .held_out import HeldOut
 
 S = TypeVar("S")
 KEPT = ("model", "data", "length", "inputs", "notes", "versions", "created")
-"""What an evaluation keeps of its facts."""
+"""The facts that an evaluation keeps."""
 
 
 @dataclass
 class PairedEvaluation:
-    """At most `number` inputs of `held`, worked on by `engine`.
+    """Measures a change on at most `number` inputs of `held`, with an `engine`.
 
-    `notes` say what is missing where shards failed.
+    `notes` say what is missing if shards failed.
     """
 
     held: HeldOut
@@ -42,7 +42,7 @@ class PairedEvaluation:
     notes: list[str] = field(default_factory=list)
 
     def _run(self, what: str, doing: str, job: Job[S]) -> tuple[S, int]:
-        """The state of all inputs, and how many of them are in it."""
+        """Run a job over all inputs; returns its state and the number of inputs in it."""
         shards = self.held.shards(self.number)
         total = sum(shard.size for shard in shards)
         stage = f"{doing} {self.held.inputs.facts.count(total)}"
@@ -52,7 +52,7 @@ class PairedEvaluation:
         return merged.state, total - sum(failure["inputs"] for failure in merged.failed)
 
     def calls(self, what: str) -> tuple[dict[Site, dict[str, Tensor]], int]:
-        """The sums of `Change.compare` over all calls, by site, and how many inputs are in them."""
+        """The sums of `Change.compare` over all calls by site, and the number of inputs in them."""
         state, used = self._run(
             what,
             f"comparing {what} on",
@@ -61,10 +61,10 @@ class PairedEvaluation:
         return by_site(state), used
 
     def full_passes(self) -> list[dict[str, Any]]:
-        """The task's measure and the seconds of whole passes, plain and changed in turn.
+        """The measure of the task and the seconds of full passes, plain and changed in turn.
 
-        The seconds are the sum over all processes that worked; beside other workers on a machine
-        they are noisier.
+        The seconds are the sum over all processes; several workers on one machine make them
+        noisier.
         """
         found, _ = self._run(
             "full passes",
@@ -83,9 +83,10 @@ class PairedEvaluation:
         used: int,
         change: dict[str, Any],
     ) -> Evaluation:
-        """The measures of the calls, `local`, beside those of full passes, which run here.
+        """Run full passes, and join their measures with `local`, those of single calls.
 
-        `used` inputs are in `local` and in the rows per head; `change` says what was done.
+        `used` is the number of inputs in `local` and in the rows per head; `change` describes the
+        change.
         """
         rows = [*local, *self.full_passes()]
         facts = Facts.now(
@@ -100,16 +101,16 @@ class PairedEvaluation:
 
 
 def with_change(row: dict[str, Any]) -> dict[str, Any]:
-    """How far the planned figure is above the plain one, as a share of that.
+    """The relative change from the plain to the planned figure.
 
-    None where the plain figure is 0 or 1 by definition.
+    None if the plain figure is 0 or 1 by definition.
     """
     compares = row["plain"] not in {0.0, 1.0}
     return {**row, "change": row["planned"] / row["plain"] - 1 if compares else None}
 
 
 def head_rows(site: Site, columns: Mapping[str, Tensor]) -> list[dict[str, Any]]:
-    """One row per head of a site, from a column `(H,)` per name."""
+    """One row per head of a site, from one column `(H,)` per name."""
     lists = {name: column.tolist() for name, column in columns.items()}
     return [
         {"stack": site.stack, "layer": site.layer, "head": head, **dict(zip(lists, numbers))}
@@ -118,7 +119,7 @@ def head_rows(site: Site, columns: Mapping[str, Tensor]) -> list[dict[str, Any]]
 
 
 def means(heads: Sequence[dict[str, Any]], measures: dict[str, str]) -> list[dict[str, Any]]:
-    """One row per measure, the mean of the heads, beside what it is where nothing is changed."""
+    """One row per measure: the mean over heads, beside its value in the plain model."""
     plain = {"top_1": 1.0, "pairs": 1.0, "work": 1.0, "work_planned": 1.0}
     return [
         {

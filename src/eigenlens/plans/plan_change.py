@@ -1,4 +1,4 @@
-"""A plan as a change of a model: what it is measured on, and what it changes."""
+"""A plan as a change of a model: its inputs, and its evaluation."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .result import Plan
 
 @dataclass(frozen=True)
 class PlanChange:
-    """A plan as what is done to a model."""
+    """A plan as a change of a model."""
 
     plan: Plan
 
     @classmethod
     def of(cls, plan: Plan) -> PlanChange:
-        """Without the plan's examples, which only a report needs."""
+        """The change by a plan, without the plan's examples, which only a report needs."""
         return cls(Plan(plan.stored, plan.choices, plan.parts, plan.blocks))
 
     def compare(self, call: AttentionCall) -> dict[str, Tensor]:
@@ -46,15 +46,15 @@ class PlanChange:
     def inputs(
         self, used: UsedModel, max_inputs: int, max_length: int | None, padding: bool
     ) -> tuple[HeldOut, list[str]]:
-        """What the study held out and the plan was not chosen on, or other data."""
+        """The inputs that the study held out and the plan was not chosen on, or other data."""
         plan, stored = self.plan, self.plan.request
         model, scratch = plan.check(used.model), used.scratch
         of_tokens = model.kind not in {"vision", "audio"}
         bound = plan.blocks is None and of_tokens
         if max_length is not None and bound and max_length > plan.length:
             raise EigenlensError(
-                f"the plan is for inputs of up to {plan.length} tokens and {max_length} are asked"
-                " for; make a plan of that length"
+                f"the plan is for inputs of up to {plan.length} tokens, not {max_length}; give"
+                " fewer tokens, or make a plan from a study of that length"
             )
         names = names_of(stored, used.data, model, scratch)
         heads = max(
@@ -77,15 +77,15 @@ class PlanChange:
         notes = []
         if own:
             notes.append(
-                "the study was made from this text: at another length or padding its documents are"
-                " among these inputs"
+                "the study was made from this text: at another length or with other padding, its"
+                " documents are among these inputs"
             )
         elif list(names) == plan.stored.get("chosen_on") and not isinstance(names[0], ArrayName):
-            notes.append("the plan was chosen on this text: its inputs are among these")
+            notes.append("the plan was chosen on this text, so its inputs are among these")
         return HeldOut(model, inputs, inputs.groups, heads, list(names)), notes
 
     def evaluate(self, paired: PairedEvaluation) -> Evaluation:
-        """Errors of scores and patterns; of block-adaptive attention those of its outputs."""
+        """Measure errors of scores and patterns; for a plan of blocks, errors of outputs."""
         plan = self.plan
         if plan.blocks is None:
             sums, used = paired.calls("patterns")
@@ -113,21 +113,21 @@ class PlanChange:
 
 
 def _not_seen(plan: Plan, inputs: Inputs) -> tuple[list[int], list[str]]:
-    """The held-out groups of its study that the plan was not chosen on, or all, with a note."""
+    """The held-out groups that the plan was not chosen on; if none is left, all, with a note."""
     chosen_elsewhere = plan.stored.get("chosen_on") not in (None, list(plan.request.data))
     seen = [] if chosen_elsewhere else plan.stored["groups"]
     not_seen = [group for group in inputs.groups[1:] if group not in seen]
     if not_seen:
         return not_seen, []
     return inputs.groups[1:], [
-        "there is one group of held-out documents only: the plan was chosen on these inputs"
+        "there is only one group of held-out documents, so the plan was chosen on these inputs"
     ]
 
 
 def _check_other(plan: Plan, inputs: Inputs) -> None:
     mine = plan.facts.data.fingerprint
     if mine and inputs.facts.fingerprint == mine:
-        raise EigenlensError("these are the inputs the study was made from; evaluate on other data")
+        raise EigenlensError("the study was made from these inputs; evaluate on other data")
 
 
 def _block_heads(plan: Plan, outputs: dict[Site, dict[str, Tensor]]) -> list[dict[str, Any]]:
@@ -151,9 +151,9 @@ def _block_heads(plan: Plan, outputs: dict[Site, dict[str, Tensor]]) -> list[dic
 
 
 def _multiply_adds(plan: Plan, errors: dict[Site, Errors]) -> list[dict[str, Any]]:
-    """Millions for the scores of one input, all heads.
+    """Millions of multiply-adds for the scores of one input, over all heads.
 
-    Pairs alone, and with the projections of queries and keys.
+    For pairs alone, and with the projections of queries and keys.
     """
     exact = pairs = tokens = 0.0
     for site, parts in plan.parts.items():

@@ -14,9 +14,9 @@ ORDER = ["rows-ls", "rows-lmmse", "matrices-lmmse", "cur", "key-pca", "joint", "
 
 
 CHANGE = 0.1
-"""Differences of weights from here on have the full colour.
+"""Differences of weights of at least this have the full colour.
 
-One scale for all budgets, so that their pictures compare.
+All budgets have the same scale, so that their pictures can be compared.
 """
 
 
@@ -25,8 +25,8 @@ def budget_curves(
 ) -> alt.HConcatChart:
     """Mean total variation of every estimator against its budget and its multiply-adds.
 
-    `curve` has a row for each estimator and budget; `chosen` is the plan's own point. The level of
-    the mean alone is dashed.
+    `curve` has one row per estimator and budget; `chosen` is the plan's own point. A dashed line
+    marks what the mean of each key position alone gives.
     """
     # the mean alone works nothing
     rows = [row for row in curve if row["budget"] is not None and row["work"] > 0]
@@ -34,9 +34,9 @@ def budget_curves(
         rows = [*rows, {"estimator": "plan", "budget": chosen["work"], **chosen}]
     rows = [{**row, "shown": max(row["total_variation"], 1e-4)} for row in rows]
     floor = [row for row in curve if row["estimator"] == "mean"]
-    left = _panel(rows, floor, "budget", "budget: share of pairs, or of coordinates")
-    right = _panel(rows, floor, "work", "multiply-adds for pairs, share of exact scores")
-    return (left | right).properties(title="What is left of the patterns at a budget")
+    left = _panel(rows, floor, "budget", "budget (share of pairs or of coordinates)")
+    right = _panel(rows, floor, "work", "multiply-adds for pairs (share of those of exact scores)")
+    return (left | right).properties(title="How far the patterns move at each budget")
 
 
 def _panel(
@@ -50,15 +50,15 @@ def _panel(
             scale=alt.Scale(type="log", nice=False),
             axis=alt.Axis(format="%"),
         ),
-        y=alt.Y("shown:Q", title="mean total variation", scale=alt.Scale(type="log")),
+        y=alt.Y("shown:Q", title="total variation, mean of heads", scale=alt.Scale(type="log")),
         color=alt.Color("estimator:N", scale=alt.Scale(domain=names, scheme="tableau10")),
         tooltip=[
             "estimator:N",
             "budget:Q",
             "work:Q",
             "pairs:Q",
-            "total_variation:Q",
-            "score_error:Q",
+            alt.Tooltip("total_variation:Q", title="total variation"),
+            alt.Tooltip("score_error:Q", title="score error"),
         ],
     )
     points = base.mark_point(filled=True, size=50, opacity=1).encode(
@@ -67,7 +67,9 @@ def _panel(
     layers = base.mark_line(strokeWidth=1.5) + points
     if floor:
         level = alt.Chart(
-            alt.Data(values=[{"y": floor[0]["total_variation"], "label": "mean of each position"}])
+            alt.Data(
+                values=[{"y": floor[0]["total_variation"], "label": "mean of each key position"}]
+            )
         ).encode(y="y:Q")
         text = level.mark_text(color="gray", align="left", baseline="bottom", dx=3, dy=-2).encode(
             x=alt.value(0), text="label:N"
@@ -79,7 +81,7 @@ def _panel(
 def head_map(
     heads: Sequence[dict[str, Any]], value: str = "total_variation", title: str = ""
 ) -> alt.LayerChart:
-    """Layers × heads, coloured by one number of each head, which stands in its cell."""
+    """A map of layers × heads, with one number of each head as colour and text."""
     rows = [
         {
             **{name: h[name] for name in ("stack", "layer", "head")},
@@ -93,9 +95,9 @@ def head_map(
 
 
 def pattern_maps(rows: Sequence[dict[str, Any]], title: str) -> alt.HConcatChart:
-    """True pattern, reconstructed pattern and difference of one head, with tokens on the axes.
+    """The true pattern, the reconstructed one and the difference, with tokens on the axes.
 
-    Tokens are data: their labels stand in fields, sorted by position, and never in an expression.
+    Tokens are data: their labels are fields, sorted by position, and never part of an expression.
     """
     cells = [
         {

@@ -1,4 +1,4 @@
-"""A plan: which estimator every head gets, in a folder that can be read without the model."""
+"""A plan: the estimator of every head, which can be read without the model."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from .target import target_label
 
 FORMAT = 1
 NUMBERS = (torch.float64, torch.float32, torch.int64, torch.bool)
-"""Types that tensors of estimators have."""
+"""The types that tensors of estimators may have."""
 KEPT = ("eigenlens", "model", "created", "seconds", "length")
-"""What a plan keeps of its facts, first of all."""
+"""The facts that a plan keeps, in their order."""
 KEPT_OF_MODEL = ("fingerprint", "architecture", "source", "place", "name")
 NO_FACTS = {"format", "parts", "heads", "sha256", "blocks", "examples"}
 
 
 @dataclass(frozen=True)
 class PlanPart:
-    """Some heads of a site that share an estimator and its settings."""
+    """Heads of a site that share an estimator and its settings."""
 
     heads: tuple[int, ...]
     estimator: Estimator
@@ -50,7 +50,7 @@ class PlanPart:
 
 @dataclass(frozen=True)
 class Choice:
-    """What one head got, what it costs and loses on held-out inputs, and why."""
+    """The estimator of one head, its cost and loss on held-out inputs, and why it was chosen."""
 
     stack: str
     layer: int
@@ -89,23 +89,23 @@ class Plan(ModelResultViews):
     ) -> None:
         self.stored, self.choices, self.parts = stored, choices, parts
         self.blocks = blocks
-        """Block-adaptive attention for long inputs, instead of estimators of scores."""
+        """Block-adaptive attention for long inputs, in place of estimators of scores."""
         self.examples = examples
-        """Patterns of a few inputs it was chosen on, true and reconstructed; None with blocks."""
+        """True and reconstructed patterns of a few inputs; None for a plan of blocks."""
 
     @property
     def labels(self) -> Labels:
-        """What its heads are called: `L3H4`, of several stacks `encoder L3H4`."""
+        """The labels of heads: `L3H4`, with several stacks `encoder L3H4`."""
         return Labels(choice.stack for choice in self.choices)
 
     @property
     def facts(self) -> Facts:
-        """What it is of, and how and when it was made; the data is that of its study."""
+        """The facts about model, data and making; the data is that of the study."""
         return Facts.from_record(self.stored, data=self.stored["study"]["data"])
 
     @property
     def title(self) -> str:
-        """Model and data, the length of the inputs and what the plan was made for."""
+        """Model and data, the length of the inputs, and the budget or error."""
         kind = "plan" if self.blocks is None else "plan of blocks"
         return f"{self.name}: {kind} for {self.length} tokens, {target_label(self.target)}"
 
@@ -116,48 +116,48 @@ class Plan(ModelResultViews):
 
     @property
     def target(self) -> dict[str, float]:
-        """What it was made for: `{"budget": 0.25}` or `{"error": 0.05}`."""
+        """The target that it was made for: `{"budget": 0.25}` or `{"error": 0.05}`."""
         return self.stored["target"]
 
     @property
     def request(self) -> Request:
-        """The inputs that its study asked for."""
+        """The request for inputs of its study."""
         return Request.from_record(self.stored["study"]["request"])
 
     @property
     def curve(self) -> list[dict[str, Any]]:
-        """One row per estimator and budget, mean of the heads; a plan of blocks has none."""
+        """One row per estimator and budget, mean over heads; empty for a plan of blocks."""
         return self.stored["curve"]
 
     @property
     def work(self) -> float:
-        """Mean share of the multiply-adds of exact scores, on the inputs it was chosen with."""
+        """The mean share of the multiply-adds of exact scores, on the inputs it was chosen on."""
         return sum(choice.work for choice in self.choices) / len(self.choices)
 
     @property
     def total_variation(self) -> float:
-        """Mean over heads, on the inputs it was chosen with.
+        """The mean total variation over heads, on the inputs it was chosen on.
 
-        Not a number for a plan of blocks, which has no estimates.
+        NaN for a plan of blocks, which estimates no scores.
         """
         return sum(
             math.nan if c.total_variation is None else c.total_variation for c in self.choices
         ) / len(self.choices)
 
     def scores(self, call: AttentionCall) -> Estimate:
-        """Estimated scores of all heads of a call, `(B, H, T, S)`, each by its own estimator."""
+        """Estimate the scores of all heads of a call, `(B, H, T, S)`."""
         parts = self.parts.get(call.site)
         labels = Labels(site.stack for site in (*self.parts, call.site))
         if parts is None:
             raise EigenlensError(
-                f"the plan knows nothing of {labels(call.site)}; it was made for"
+                f"the plan has nothing for {labels(call.site)}; it was made for"
                 f" {', '.join(map(labels, self.parts))}"
             )
         planned = len({head for part in parts for head in part.heads if 0 <= head < call.heads})
         if planned != call.heads or planned != sum(len(part.heads) for part in parts):
             raise EigenlensError(
-                f"the plan has {planned} heads at {labels(call.site)}, the model {call.heads}: it"
-                " is for another model"
+                f"the plan has {planned} heads at {labels(call.site)} and the model has"
+                f" {call.heads}: the plan is for another model"
             )
         if len(parts) == 1:
             return _estimate(parts[0], call)
@@ -177,7 +177,7 @@ class Plan(ModelResultViews):
     def attend(self, call: AttentionCall) -> Tensor | None:
         """The output `(B, H, T, E)` with estimated scores.
 
-        None, and so exact, for the steps of a decoder with a cache.
+        None for the steps of a decoder with a cache, which stay exact.
         """
         if self.blocks is not None:
             return self.blocks.attend(call)
@@ -187,7 +187,7 @@ class Plan(ModelResultViews):
 
     @contextlib.contextmanager
     def applied(self, model: nn.Module | Model) -> Iterator[None]:
-        """The model attends by the plan while the block runs."""
+        """Let the model attend by the plan while the block runs."""
         loaded = self.check(model)
         with replace_attention(loaded.backbone, self.attend):
             yield
@@ -203,12 +203,12 @@ class Plan(ModelResultViews):
         return attention_function(loaded.backbone, self.attend, loaded.module)
 
     def check(self, model: nn.Module | Model) -> Model:
-        """The model, loaded; a plan is for the weights it was made with."""
+        """Load the model; an error if its weights are not those the plan was made for."""
         loaded = load(model, device=None)
         mine, theirs = self.facts.model, loaded.facts
         if mine.fingerprint != theirs.fingerprint:
             raise EigenlensError(
-                f"the plan was made for {mine.name} with weights {mine.fingerprint}, and this"
+                f"the plan was made for {mine.name} with weights {mine.fingerprint}, but this"
                 f" is {loaded.name} with weights {theirs.fingerprint}; make a study and a plan"
                 " of this model"
             )
@@ -240,7 +240,8 @@ class Plan(ModelResultViews):
         path = folder / "plan.safetensors"
         if not path.is_file() or sha256(path) != record.get("sha256"):
             raise EigenlensError(
-                f"the plan in {folder} is damaged: plan.safetensors is missing or has changed"
+                f"the plan in {folder} is damaged: plan.safetensors is missing or has changed;"
+                " make it anew"
             )
         tensors = read_tensors(path)
         with report_damage(folder, "plan"):
@@ -286,7 +287,7 @@ class Plan(ModelResultViews):
 
     @property
     def sentence(self) -> str:
-        """What the plan does, from its numbers."""
+        """What share of the work the plan takes, and how far it moves the patterns."""
         from .tables import plan_sentence
 
         return plan_sentence(self)
@@ -298,7 +299,7 @@ class Plan(ModelResultViews):
         return plan_tables(self)
 
     def rows_to_read(self) -> list[dict[str, Any]]:
-        """One row per head: what it got, what that costs and loses, and why."""
+        """One row per head: its estimator, what that costs and loses, and why it was chosen."""
         from .tables import choice_rows
 
         return choice_rows(self)
@@ -308,9 +309,9 @@ class Plan(ModelResultViews):
         return [dict(vars(choice)) for choice in self.choices]
 
     def plot(self) -> Any:
-        """Error against budget for every estimator (an altair chart).
+        """Draw the error of every estimator against the budget (an altair chart).
 
-        Of a plan of blocks, the share each head keeps.
+        For a plan of blocks, draw the share of attention that each head keeps.
         """
         from .plots import budget_curves, head_map
 
@@ -338,8 +339,8 @@ def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> Pla
     kind = ESTIMATORS.get(entry["estimator"])
     if kind is None:
         raise EigenlensError(
-            f"the plan uses an estimator {entry['estimator']!r} that this version of eigenlens does"
-            " not have"
+            f"the plan uses the estimator {entry['estimator']!r}, which this version of eigenlens"
+            " does not have"
         )
     mine = {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
     if (
@@ -358,9 +359,9 @@ def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> Pla
 
 
 def _estimate(part: PlanPart, call: AttentionCall) -> Estimate:
-    """The estimate of some heads.
+    """Estimate the scores of some heads.
 
-    Tensors and settings that do not fit each other, as a plan from a file may have, are an error.
+    An error if tensors and settings do not fit each other, which may happen in a plan from a file.
     """
     try:
         return part.estimator.estimate(call)

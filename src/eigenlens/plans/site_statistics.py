@@ -1,4 +1,4 @@
-"""What a study knows of each site, in the form that estimators are fitted from."""
+"""The statistics of a study by site, in the form that estimators are fitted from."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from ..estimators.estimator import MatrixModel, SiteStatistics
 from ..studies import Study
 
 NEEDED = ("rows", "moments")
-"""Without these a study tells a plan too little; `matrices` adds an estimator where they are there.
-"""
+"""The statistics that a plan needs; with `matrices` it has one estimator more."""
 
 
 def site_statistics(study: Study) -> dict[Site, SiteStatistics]:

@@ -1,4 +1,4 @@
-"""Plans as tables."""
+"""The tables and the sentence of a plan."""
 
 from __future__ import annotations
 
@@ -103,17 +103,17 @@ def _estimators(choices: Sequence[Choice]) -> str:
 
 
 def plan_sentence(plan: Plan) -> str:
-    """What the plan does, in one sentence made from its numbers."""
+    """What share of the work the plan takes, and how far it moves the patterns."""
     kinds = _estimators(plan.choices)
     if plan.blocks is not None:
         return (
-            f"{len(plan.choices)} heads ({kinds}) keep {percent(plan.work, 1)}"
-            " of the work of causal attention, selection included."
+            f"{len(plan.choices)} heads ({kinds}) take {percent(plan.work, 1)}"
+            " of the work of causal attention, the choice of blocks included."
         )
     worst = max(plan.choices, key=lambda choice: choice.total_variation or 0.0)
     return (
         f"{len(plan.choices)} heads ({kinds}) take {percent(plan.work, 1)}"
-        " of the work of exact scores, and"
-        f" on held-out inputs lose {plan.total_variation:.3f} in total variation; the worst is"
-        f" {plan.labels(worst.at)} with {worst.total_variation:.3f}."
+        " of the work of exact scores. On held-out inputs their attention patterns move by"
+        f" {plan.total_variation:.3f} in total variation on average (0: not at all, 1: completely),"
+        f" most in {plan.labels(worst.at)} ({worst.total_variation:.3f})."
     )

@@ -1,4 +1,4 @@
-"""What a plan was made for, in words."""
+"""The target of a plan, in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def target_label(target: Mapping[str, Any]) -> str:
-    """Such as `budget 0.25`; `window attention` where a mechanism took the place of a plan."""
+    """The target in words: `budget 0.25`, or `window attention` for a mechanism."""
     if "attention" in target:
         return f"{target['attention']} attention"
     numbers = {name: value for name, value in target.items() if isinstance(value, int | float)}

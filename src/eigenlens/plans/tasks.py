@@ -1,4 +1,4 @@
-"""The task's own measure: what a user of the model would notice."""
+"""The measures of a model's own task: what its user would notice."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from ..models.load import Model
 class Task(Protocol):
     """Compares the outputs of the unchanged model and of the planned one on each batch.
 
-    `result` has one row per measure.
-
-    `merge` adds what another has seen of the inputs that follow, and leaves that other as it was.
+    `result` has one row per measure. `merge` adds what another has seen of the inputs that follow,
+    and does not change the other.
     """
 
     def add(self, batch: Batch, plain: Any, planned: Any) -> None: ...
@@ -30,7 +29,7 @@ class Task(Protocol):
 
 
 def task_of(model: Model, output: Any) -> Task:
-    """Perplexity for a language model, agreement for a classifier, else the embeddings."""
+    """The measure of a model: perplexity, agreement of classes, or cosine of embeddings."""
     logits = getattr(output, "logits", None)
     if logits is None:
         return Embeddings(first_token=model.kind == "vision")
@@ -40,7 +39,7 @@ def task_of(model: Model, output: Any) -> Task:
 
 
 class Perplexity:
-    """`exp` of the mean loss of the next token, over tokens that are no padding."""
+    """The perplexity: `exp` of the mean loss of the next token, without padding."""
 
     def __init__(self) -> None:
         self.loss, self.same, self.number = [0.0, 0.0], 0, 0
@@ -78,12 +77,10 @@ class Perplexity:
 
 
 class Classes:
-    """How often the likeliest class is the same, and the overlap `Σ min(p, p̂)`.
+    """How often the likeliest class stays the same, and the overlap `Σ min(p, p̂)`.
 
-    Over inputs or tokens; the overlap is of the probabilities.
-
-    Where nearly all get one class, as words of a text without errors do, the overlap tells what the
-    agreement does not.
+    Over inputs or tokens; p and p̂ are the probabilities of the classes. If nearly all inputs get
+    one class, the overlap shows a change that the agreement does not.
     """
 
     def __init__(self) -> None:
@@ -117,12 +114,10 @@ class Classes:
 
 
 class Embeddings:
-    """Cosine of the embeddings with and without the plan.
+    """The cosine of the embeddings with and without the plan.
 
-    And whether the nearest other input stays the same.
-
-    The embedding is the mean of the last hidden states over real tokens, for a vision model the
-    first token.
+    It also tells how often the nearest other input stays the same. The embedding is the mean of the
+    last hidden states over real tokens; for a vision model it is the first token.
     """
 
     def __init__(self, first_token: bool = False) -> None:

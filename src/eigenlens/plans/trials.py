@@ -1,4 +1,4 @@
-"""Every candidate fitted for every site, and what each costs and loses."""
+"""Fitting every candidate for every site, and measuring its cost and loss."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..estimators.measures import Errors, Truth
 SMALL = 0.1
 """Cascades for budgets below this begin with fewer coordinates.
 
-The usual first stage alone would take most of them.
+The usual first stage alone would take most of such a budget.
 """
 THRESHOLDS = tuple(float(t) for t in np.geomspace(3e-5, 0.1, 12))
 
 
 class Trials:
-    """The candidates, fitted for every site; a site that lacks what one needs goes without it."""
+    """The candidates, fitted for every site that has what they need."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Trials:
         )
 
     def add_cascades(self, work: Calibration) -> None:
-        """One threshold for all heads, layers and inputs at each budget."""
+        """Add a cascade per budget, with one threshold for all heads, layers and inputs."""
         for budget in self.cascade_budgets:
             threshold = work.threshold(budget)
             fit = partial(work.fitted, small=budget < SMALL, threshold=threshold)
@@ -75,7 +75,7 @@ class Trials:
 
 
 class Calibration:
-    """Work of the cascades against the threshold, over all sites, on a few fit inputs."""
+    """The work of cascades by threshold, over all sites, on a few fit inputs."""
 
     def __init__(self, trials: Trials) -> None:
         self.trials = trials
@@ -83,7 +83,7 @@ class Calibration:
         self.work: dict[bool, list[np.ndarray]] = {False: [], True: []}  # for small budgets, True
 
     def fitted(self, known: SiteStatistics, small: bool, threshold: float) -> Cascade:
-        """The cascade of a site; its coordinates are worked out once for all thresholds."""
+        """The cascade of a site; its coordinates are computed once for all thresholds."""
         if (known.site, small) not in self.bases:
             self.bases[known.site, small] = cascade(known, small)
         return self.bases[known.site, small].with_threshold(threshold)
@@ -107,7 +107,7 @@ class Calibration:
 
 
 class Measured:
-    """Errors of every candidate at every site."""
+    """The errors of every candidate at every site."""
 
     def __init__(self, trials: Trials) -> None:
         self.trials = trials
@@ -128,7 +128,7 @@ class Measured:
                 self.errors[site][i] = None
 
     def table(self, what: str) -> np.ndarray:
-        """(C, N) over all heads of all sites; infinite where a candidate cannot serve."""
+        """One number (C, N) of all heads of all sites; infinite if a candidate cannot serve."""
         rows = []
         for site, found in self.errors.items():
             heads = self.trials.statistics[site].heads
@@ -144,7 +144,7 @@ class Measured:
         return np.concatenate(rows, 1)
 
     def curve(self) -> list[dict[str, Any]]:
-        """Mean over the heads of every candidate that serves everywhere."""
+        """One row per candidate that serves everywhere: means over the heads."""
         tables = {
             what: self.table(what) for what in ("total_variation", "score_error", "work", "pairs")
         }

@@ -1,6 +1,6 @@
-"""Results as one page that needs nothing but a browser.
+"""Reports: results as one page that needs only a browser.
 
-Studies, plans, evaluations, collapse runs and explanations.
+A page shows studies, plans, evaluations, collapse runs and explanations.
 """
 
 from .make_report import report

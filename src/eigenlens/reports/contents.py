@@ -20,7 +20,7 @@ from .views import Page
 
 @dataclass
 class Contents:
-    """The whole page: `summary` are the lines on top, `facts` what the results were made from."""
+    """The content of a page: `summary` are its first lines, `facts` its last table."""
 
     title: str
     summary: list[tuple[str, str]]
@@ -33,7 +33,7 @@ class Contents:
         return [part for section in self.sections for part in section.parts]
 
     def record(self) -> dict[str, Any]:
-        """What the page's script reads, but for the arrays."""
+        """What the script of the page reads, without the arrays."""
         figures = [f for part in self.parts for f in part.all_figures]
         shown = [
             (part, [f.key for f in part.all_figures] + [t.key for t in part.tables])
@@ -54,7 +54,7 @@ class Contents:
 
 
 def contents_of(results: Results, title: str | None, done: Callable[[int], None]) -> Contents:
-    """Read all results and put them in order."""
+    """Read all results and sort them into the sections of the page."""
     # altair checks every row of every chart against its grammar: here that takes most of the time
     with debug_mode(False):
         return _contents(results, title, done)
@@ -85,7 +85,7 @@ def _contents(results: Results, title: str | None, done: Callable[[int], None]) 
 def marked(parts: list[PagePart], result: ModelResult, names: Names) -> list[PagePart]:
     """The parts of a result.
 
-    Each with its model where the page has several, and with all names of data that are many.
+    Each has its model if the page has several, and all names of its data if there are many.
     """
     few, every = data_of(result), all_data_of(result)
     for part in parts:

@@ -1,4 +1,4 @@
-"""What the heads and layers do: a part of the page for each diagnostic."""
+"""The parts of the page that show what heads and layers do, one for each diagnostic."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .tables import Table
 
 
 def diagnosis_parts(study: Study, key: str, named: str) -> list[PagePart]:
-    """Each diagnostic with its sentence, picture and tables.
+    """One part per diagnostic, with its sentence, picture and tables.
 
-    Those that do not apply say why in the first part.
+    The first part says which diagnostics do not apply, and why.
     """
     found = study.diagnostics.found
     if not found:
@@ -29,10 +29,10 @@ def diagnosis_parts(study: Study, key: str, named: str) -> list[PagePart]:
 
 def _overview(study: Study) -> str:
     number = study.diagnostics_every
-    every = f" Diagnostics saw one input in {number}." if number > 1 else ""
+    every = f" Diagnostics were measured on one input in {number}." if number > 1 else ""
     return (
-        "The first number of each diagnostic, of heads the mean of the layer; each is told in full"
-        f" below.{every}"
+        "One number per diagnostic and layer; where a diagnostic measures heads, the mean over the"
+        f" heads of the layer. Each diagnostic has a part of its own below.{every}"
     )
 
 
@@ -49,7 +49,7 @@ def _part(finding: Finding, key: str, named: str) -> PagePart:
         if rows
     ]
     notes = [f"{name} = {value}" for name, value in finding.settings.items()]
-    message = [f"with {', '.join(notes)}."] if notes else []
+    message = [f"measured with {', '.join(notes)}."] if notes else []
     return PagePart(
         key, f"{finding.title}{named}", [finding.sentence], [drawn], tables, notes=message
     )

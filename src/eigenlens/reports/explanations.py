@@ -12,18 +12,18 @@ from .tables import Table
 
 COLOURS = {
     "text": (
-        "Red speaks for the target, blue with a dotted line against it; the strongest three tokens"
-        " of a method are bold."
+        "Red tokens speak for the target, blue ones with a dotted line against it; the three"
+        " strongest tokens of a method are bold."
     ),
     "map": (
-        "Red speaks for the target, blue against it; what stands in front of a map are tokens"
-        " without a place in it."
+        "Red patches speak for the target, blue ones against it; tokens in front of a map belong to"
+        " no patch."
     ),
 }
 SCALE = (
-    "Every method has its own scale: full colour is its largest score of what can be taken away,"
-    " and where it has no scores below 0, no colour its least; what always stays, such as special"
-    " tokens, has full colour wherever it scores more."
+    "Every method has its own scale: full colour is its largest score among the tokens that can be"
+    " taken away; if no score is below 0, no colour is its smallest. Tokens that always stay, such"
+    " as special tokens, have full colour if they score more."
 )
 
 
@@ -31,7 +31,7 @@ SCALE = (
 class Tokens:
     """What the page draws of one explanation.
 
-    The lines, or maps of patches with the picture beside them.
+    Lines of tokens, or maps of patches with the picture beside them.
     """
 
     lines: list[Line]
@@ -45,18 +45,18 @@ class Tokens:
 
     @staticmethod
     def colour(cell: Cell) -> str:
-        """The class of a cell: `for-7`, `against-2`; the style sheet has a colour for each."""
+        """The CSS class of a cell: `for-7`, `against-2`; the style sheet has a colour for each."""
         side = "for" if cell.level > 0 else "against"
         return f"{side}-{abs(cell.level)}" if cell.level else "none"
 
     @staticmethod
     def place(cell: Cell) -> str:
-        """A patch in words: `row 3, column 4`; other tokens as they are."""
+        """A patch as `row 3, column 4`; other tokens by their text."""
         return cell.full_text if cell.row is None else f"row {cell.row}, column {cell.column}"
 
     @staticmethod
     def text(line: Line) -> str:
-        """A map in words, for who cannot see it."""
+        """A map in words, for readers who cannot see it."""
         cells = [cell for row in line.patches for cell in row]
         strong = sorted((cell for cell in cells if cell.strong), key=lambda cell: -cell.score)
         message = "; ".join(f"{Tokens.place(cell)}: {cell.score:.3g}" for cell in strong)
@@ -89,8 +89,8 @@ def deletion_figures(found: Explanation, key: str) -> list[Figure]:
 
 def explanation_tables(found: Explanation, key: str) -> list[Table]:
     title = (
-        "Area under the deletion curves: the smaller the positive and the larger the negative, the"
-        " better"
+        "Area under the deletion curves: a good method has a low area for positive (most relevant"
+        " first) and a high one for negative (least relevant first)"
     )
     found_tables = [
         Table(f"{key}-areas", title, found.areas()),

@@ -1,4 +1,4 @@
-"""Pictures of the page: charts whose data stands apart, and arrays packed into bytes."""
+"""Pictures of the page: charts with their data kept apart, and arrays packed into bytes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Renderer = Literal["svg", "canvas"]
 class Figure:
     """A chart as the page draws it: Vega-Lite with named data, and the rows of each name.
 
-    `title` is its name for everyone, `text` describes it to who cannot see it. A chart made with
-    data of the figure's own name and no rows gets them from the page's script, when a head is
-    opened or a slider moved.
+    `title` is its name, `text` describes it to readers who cannot see it. A chart whose data has
+    the name of the figure and no rows gets its rows from the page's script, when a head is opened
+    or a slider moved.
     """
 
     key: str
@@ -30,17 +30,17 @@ class Figure:
 
     @property
     def wide(self) -> bool:
-        """Several views beside each other want the width of the page."""
+        """Whether the figure needs the width of the page, as several views side by side do."""
         return "facet" in self.spec or len(self.spec.get("hconcat", ())) > 1
 
     def record(self) -> dict[str, Any]:
-        """As the page's script reads it."""
+        """The figure as the script of the page reads it."""
         data = {name: columns(rows) for name, rows in self.data.items()}
         return {"title": self.title, "spec": self.spec, "data": data, "renderer": self.renderer}
 
 
 def figure(key: str, chart: Any, title: str, text: str, renderer: Renderer = "svg") -> Figure:
-    """Take an altair chart apart: what it draws, and what it draws it from."""
+    """Make a figure from an altair chart, with its specification and data apart."""
     spec = chart.to_dict(validate=False)
     # the page has its own colours, and headings above its pictures
     for name in ("$schema", "config", "title"):
@@ -50,9 +50,9 @@ def figure(key: str, chart: Any, title: str, text: str, renderer: Renderer = "sv
 
 
 def _apart(spec: Any, key: str, data: dict[str, list[dict[str, Any]]]) -> Any:
-    """The specification with names where rows stood.
+    """The specification with names in place of rows.
 
-    The rows go into `data`, the same ones once.
+    The rows go into `data`; equal rows are kept once.
     """
     if isinstance(spec, list):
         return [_apart(part, key, data) for part in spec]
@@ -69,13 +69,13 @@ def _apart(spec: Any, key: str, data: dict[str, list[dict[str, Any]]]) -> Any:
 
 
 def columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Rows turned on their side: every name once, as the page keeps and saves them."""
+    """Rows as columns, so that every name is kept once."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     return {name: [plain(row.get(name)) for row in rows] for name in names}
 
 
 def plain(value: Any) -> Any:
-    """A number as JSON has it: seven digits, None for what is none."""
+    """A number for JSON with seven digits; None if it is not finite."""
     if isinstance(value, float | np.floating):
         return float(f"{value:.7g}") if math.isfinite(value) else None
     if isinstance(value, np.integer):
@@ -91,7 +91,7 @@ class Arrays:
     size: int = 0
 
     def add(self, array: np.ndarray) -> dict[str, Any]:
-        """Where the page finds the array; every array begins at a multiple of four bytes."""
+        """Add an array and return its place; arrays begin at multiples of four bytes."""
         array = np.ascontiguousarray(array)
         place = {"at": self.size, "shape": list(array.shape), "type": array.dtype.name}
         content = array.astype(array.dtype.newbyteorder("<")).tobytes()
@@ -101,9 +101,9 @@ class Arrays:
         return place
 
     def add_scaled(self, array: np.ndarray, kind: type[np.signedinteger[Any]]) -> dict[str, Any]:
-        """Maps or lines `(N, …)` as whole numbers, each with its own scale.
+        """Add maps or lines `(N, …)` as integers, each with its own scale.
 
-        The least number stands for none.
+        The smallest integer stands for a missing number.
         """
         most = np.iinfo(kind).max
         flat = array.reshape(len(array), -1)

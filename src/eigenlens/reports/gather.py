@@ -1,4 +1,4 @@
-"""What a page is made from: results, or the folders that hold them."""
+"""Opening the results of a page, or the folders that hold them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from .results import Results
 
 
 def gather(given: Iterable[Result | str | Path]) -> Results:
-    """Open every folder.
+    """Open every result and every folder.
 
-    One without a result of its own stands for those in the folders inside it, as `demo` makes them.
+    A folder without a result of its own stands for the results in the folders inside it, as `demo`
+    makes them.
     """
     found, seen = Results(ON_PAGE), set()
     for result in given:
@@ -30,7 +31,7 @@ def gather(given: Iterable[Result | str | Path]) -> Results:
                     found.add(kind.result.open(folder))
     if not found.all:
         kinds = listed([kind.singular for kind in ON_PAGE if kind.view is not None], "or")
-        raise EigenlensError(f"nothing to report; give the folder of {kinds}")
+        raise EigenlensError(f"there is nothing to report; give the folder of {kinds}")
     return found
 
 

@@ -24,24 +24,24 @@ METRICS = {
     "matrices_centred_held_out_dimension_90": "dimensions for 90 % of held-out variance, matrices",
     "matrices_centred_effective_rank": "effective rank, matrices",
     "matrices_centred_held_out_at_16": "held-out variance in 16 components, matrices",
-    "plan_total_variation": "total variation under the plan",
-    "plan_work": "work under the plan",
-    "evaluation_total_variation": "total variation, as evaluated",
-    "evaluation_output_error": "error of the output, as evaluated",
-    "bounds_max_d": f"largest D (the cubic bound needs at most {LARGEST_D})",
+    "plan_total_variation": "total variation of the patterns, when the plan was made",
+    "plan_work": "share of the work, when the plan was made",
+    "evaluation_total_variation": "total variation of the patterns, as evaluated",
+    "evaluation_output_error": "relative error of the attention output, as evaluated",
+    "bounds_max_d": f"largest spread D of score rows (the cubic bound needs at most {LARGEST_D})",
     "bounds_dobrushin": "Dobrushin coefficient",
-    "paths_all": "share of the model's output",
+    "paths_all": "share of the model's output that comes through the head",
 }
-"""What the map of heads can show, the first that is there to begin with.
+"""What the map of heads can show; it begins with the first that a study has.
 
-The diagnostics' numbers follow.
+The numbers of diagnostics follow.
 """
 
 
 def head_numbers(study: Study, results: Results) -> list[dict[str, Any]]:
     """One record per head: the study's own numbers, then those of other results.
 
-    These are of the same weights, each under its prefix.
+    Other results have the same weights; their numbers have a prefix.
     """
     found: dict[Head | Site, dict[str, Any]] = {}
     for site in study.ordered_sites:
@@ -84,7 +84,7 @@ def evaluation_numbers(evaluation: Evaluation, number: int) -> HeadNumbers:
 
 
 def collapse_numbers(run: Collapse, _: int) -> HeadNumbers:
-    """Of several runs the last one counts."""
+    """The bounds and the paths of every head; of several runs the last one counts."""
     for record in run.bounds:
         yield _prefixed("bounds", record)
     for record in run.heads:

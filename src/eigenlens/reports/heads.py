@@ -20,16 +20,16 @@ from .results import Results
 from .sentences import head_sentences
 
 VECTORS = 4
-"""Leading eigenvectors of rows that are drawn."""
+"""How many leading eigenvectors of rows are drawn."""
 MAPS = 3
-"""Leading eigenvectors of matrices that are drawn, beside the mean."""
+"""How many leading eigenvectors of matrices are drawn, besides the mean."""
 MAP_BYTES = 1_200_000
-"""What all heat maps of a page may take; larger models get coarser ones."""
+"""The bytes that all heat maps of a page may take; larger models get coarser maps."""
 
 
 @dataclass(frozen=True)
 class Heads:
-    """The heads of one study: what the template needs, and what the script needs.
+    """The heads of one study, for the template and the script of the page.
 
     Their numbers are the table of all heads.
     """
@@ -42,7 +42,7 @@ class Heads:
 
     @property
     def grid(self) -> list[tuple[str, list[int]]]:
-        """Layers by name, with the index of each of their heads."""
+        """The layers by name, with the indices of their heads."""
         found: dict[str, list[int]] = {}
         for index, layer in enumerate(self.record["layers"]):
             found.setdefault(layer, []).append(index)
@@ -50,7 +50,7 @@ class Heads:
 
     @property
     def labels(self) -> list[str]:
-        """What stands in each cell to begin with."""
+        """The text of each cell at the beginning."""
         name = next(iter(self.metrics), "")
         most = self.record["most"].get(name.partition("_")[0])
         values = [record.get(name) for record in self.numbers]
@@ -59,7 +59,7 @@ class Heads:
 
     @property
     def names(self) -> list[str]:
-        """Such as `L3H4`."""
+        """The names of all heads, such as `L3H4`."""
         return self.record["names"]
 
 
@@ -97,9 +97,9 @@ def heads_of(study: Study, results: Results, key: str, arrays: Arrays) -> Heads:
 
 
 def _kept(study: Study) -> dict[str, int]:
-    """Components that were kept of each analysis.
+    """The number of components that were kept, by analysis.
 
-    That is what `>64` says where a share lies beyond them.
+    It is shown as `>64` if a head needs more.
     """
     heads = study.spectra.select(level="head", centring="centred")
     return {s.analysis: len(s.eigenvalues) for s in heads}
@@ -111,14 +111,22 @@ def _figures(study: Study, key: str, titles: list[str]) -> list[Figure]:
     first = next(iter(METRICS))
     data = {part: alt.NamedData(name=name) for part, name in names.items()}
     charts: dict[str, tuple[Any, str, str]] = {
-        "map": (_map(data["map"]), "Layers × heads", f"A heat map of {METRICS[first]}.")
+        "map": (
+            _map(data["map"]),
+            "Layers × heads",
+            f"A heat map of heads by layer: {METRICS[first]}.",
+        )
     }
     if len(study.spectra.select(level="head", centring="centred")):
         text = (
-            "Lines: the share of variance in the first components, held out with its interval, and"
-            " in the sample."
+            "Lines: the share of variance that the first components explain, on held-out inputs"
+            " with an interval, and in the sample."
         )
-        charts["spectrum"] = (explained_curve(data["spectrum"]), "Variance explained", text)
+        charts["spectrum"] = (
+            explained_curve(data["spectrum"]),
+            "Variance explained by the leading components",
+            text,
+        )
     if study.has("rows"):
         lines = vector_lines(data["vectors"])
         charts["vectors"] = (
@@ -131,7 +139,7 @@ def _figures(study: Study, key: str, titles: list[str]) -> list[Figure]:
         charts["maps"] = (
             maps,
             f"{titles[0].capitalize()} and leading eigenvectors of matrices",
-            "Heat maps, queries by keys.",
+            "Heat maps of queries by keys.",
         )
     elif study.has("rows"):
         lines = vector_lines(data["mean"], entry=titles[0], lines="mean")
@@ -147,7 +155,7 @@ def _figures(study: Study, key: str, titles: list[str]) -> list[Figure]:
 
 
 def _map(data: alt.NamedData) -> alt.LayerChart:
-    """Layers × heads for saving; on the page the map is made of buttons.
+    """The map of layers × heads that is saved; on the page it is made of buttons.
 
     Rows: layer, order, head, value, label, dark.
     """

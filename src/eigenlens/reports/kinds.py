@@ -1,4 +1,4 @@
-"""Every kind of result there is: what `eigenlens show` opens, and what the page is made from."""
+"""Every kind of result: what `eigenlens show` opens, and what a page can show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From results to a page."""
+"""Writing results as one page."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def report(
 
 
 MARK = '<meta name="generator" content="eigenlens">'
-"""A page that has it may be written anew: whatever else stands at its place may not."""
+"""The mark of a report: a file that has it may be overwritten, other files may not."""
 
 
 def _ours(place: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What tells the models of a page apart: each has one label, which its parts carry."""
+"""The labels that tell the models of a page apart."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..passes.facts import ModelResult
 from .results import Results
 
 LONGEST = 200
-"""Characters of the name of data; that of an explanation is its text."""
+"""The most characters of a name of data; for an explanation that is its text."""
 MOST = 2000
-"""Characters of all names of data."""
+"""The most characters of all names of data."""
 DIGITS = 6
-"""Of the fingerprint of weights, where two models have one name."""
+"""Digits of the fingerprint of weights, if two models have one name."""
 
 
 @dataclass(frozen=True)
@@ -32,23 +32,23 @@ class Names:
 
     @property
     def several(self) -> bool:
-        """Whether a reader must be told which model is meant."""
+        """Whether the page has several models, so that each part must name its model."""
         return len(self.labels) > 1
 
     @property
     def title(self) -> str:
-        """All of them: `minilm`, `minilm and smollm2`, `minilm, smollm2 and gpt2`."""
+        """All models in one text: `minilm`, `minilm and smollm2`, `minilm, smollm2 and gpt2`."""
         return listed(list(dict.fromkeys(self.labels.values())))
 
     def model(self, result: ModelResult) -> str:
         return self.labels[_model(result)]
 
     def full_name(self, result: ModelResult) -> str:
-        """Model and data: `minilm on python-docs`."""
+        """Model and data of a result: `minilm on python-docs`."""
         return f"{self.model(result)} on {data_of(result)}"
 
     def relabelled(self, text: str, result: ModelResult) -> str:
-        """Text that begins with the name of the result's model, with its label there."""
+        """A text that begins with the name of the model, with the label of the model instead."""
         name = _model(result)[0]
         return f"{self.model(result)}{text.removeprefix(name)}" if text.startswith(name) else text
 
@@ -60,13 +60,13 @@ def _model(result: ModelResult) -> tuple[str, str]:
 def data_of(result: ModelResult) -> str:
     """The data in a few words: names of files, or how many there are.
 
-    Of an explanation its text.
+    For an explanation, its text.
     """
     return _cut(result.facts.data.few_names, LONGEST)
 
 
 def all_data_of(result: ModelResult) -> str:
-    """The data with every name; of an explanation its text."""
+    """The data with every name; for an explanation, its text."""
     data = result.facts.data
     return _cut(data.name, LONGEST if data.is_input else MOST)
 

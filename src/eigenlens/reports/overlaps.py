@@ -1,4 +1,4 @@
-"""Overlap matrices that can be ordered by layer or by cluster."""
+"""Overlap matrices, ordered by layer or by cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..studies.result import Study
 from .figures import Arrays, Figure, figure
 
 MOST_CELLS = 160_000
-"""Larger matrices are left out: a browser would take long to draw them."""
+"""Matrices with more cells are left out: a browser would take long to draw them."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Matrix:
 
 
 def of_study(study: Study, key: str, arrays: Arrays) -> list[Matrix]:
-    """Heads with heads, and layers with layers.
+    """The overlaps of heads with heads and of layers with layers.
 
-    Nothing where a study has no rows, or layers see different keys.
+    Empty if a study has no rows, or if layers see different numbers of keys.
     """
     if not study.has("rows") or len({site.keys for site in study.sites.values()}) > 1:
         return []
@@ -48,7 +48,7 @@ def of_study(study: Study, key: str, arrays: Arrays) -> list[Matrix]:
 
 
 def of_comparison(comparison: Comparison, key: str, arrays: Arrays) -> list[Matrix]:
-    """Every pair of studies: layers with layers, and heads with heads."""
+    """The overlaps of layers and of heads, for every pair of studies."""
     found = []
     for level, label in (("layer", "layers"), ("head", "heads")):
         pairs = [pair for pair in comparison.pairs if pair.level == level]
@@ -63,7 +63,7 @@ def of_comparison(comparison: Comparison, key: str, arrays: Arrays) -> list[Matr
 
 
 def compared(studies: list[Study]) -> tuple[Comparison | None, str]:
-    """The studies beside each other, or why that cannot be."""
+    """The comparison of the studies, or the reason why there is none."""
     if len(studies) < 2:
         return None, ""
     try:
@@ -73,7 +73,7 @@ def compared(studies: list[Study]) -> tuple[Comparison | None, str]:
 
 
 def _matrix(overlap: Overlap, key: str, label: str, sentence: str, arrays: Arrays) -> Matrix:
-    title = f"Overlap of the leading {overlap.rank} eigenvectors: {label}"
+    title = f"Share of their leading {overlap.rank} directions in common: {label}"
     text = f"A heat map of {len(overlap.rows_)} by {len(overlap.columns)} cells. {sentence}"
     drawn = figure(
         key, overlap_chart(alt.NamedData(name=key), overlap), title, text, renderer="canvas"
@@ -94,9 +94,9 @@ def _matrix(overlap: Overlap, key: str, label: str, sentence: str, arrays: Array
 
 
 def cluster_order(matrix: np.ndarray) -> list[int]:
-    """An order in which like rows stand together.
+    """The order of rows that puts similar ones beside each other.
 
-    Average linkage of the rows' profiles, leaves ordered optimally.
+    By average linkage of the rows, with leaves ordered optimally.
     """
     from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
     from scipy.spatial.distance import pdist

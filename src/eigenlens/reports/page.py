@@ -1,4 +1,4 @@
-"""The page as one file: template, style, script and data inlined, and nothing else may run."""
+"""The page as one file, with template, style, script and data; nothing else may run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCRIPTS = ("data", "saving", "figures", "tables", "heads", "overlaps", "patterns
 
 
 def render(contents: Contents, library: str) -> str:
-    """The page of these contents, as HTML; `library` is the script that draws charts."""
+    """The page as HTML; `library` is the script that draws charts."""
     from .._version import __version__ as mine
 
     style = _read("page.css")
@@ -72,7 +72,7 @@ def _environment() -> Environment:
 
 
 def cell(value: Any) -> str:
-    """A value as a table shows it."""
+    """The text of a value in a table."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -81,7 +81,7 @@ def cell(value: Any) -> str:
 
 
 def coded(text: str) -> Markup:
-    """Text with what stands between backticks as code."""
+    """HTML of a text, with `code` for what is between backticks."""
     parts = text.split("`")
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts)
@@ -89,9 +89,9 @@ def coded(text: str) -> Markup:
 
 
 def worded(value: Any) -> bool:
-    """Whether a cell holds words, which stand on the left, or a number.
+    """Whether a cell holds words, which are aligned to the left, and no number.
 
-    Such as 12, >64 and 0.8 (0.7–0.9).
+    Numbers are such as 12, >64 and 0.8 (0.7–0.9).
     """
     return isinstance(value, str) and not value.lstrip(">–-+.")[:1].isdigit()
 
@@ -101,7 +101,7 @@ def _read(name: str) -> str:
 
 
 def _inline(script: str) -> str:
-    """JavaScript that may stand inside a script element."""
+    """JavaScript that is safe inside a script element."""
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
@@ -110,7 +110,7 @@ def _digest(text: str) -> str:
 
 
 def _packed(content: bytes) -> str:
-    """Compressed bytes in letters that mean nothing to HTML.
+    """Compressed bytes as base64 text.
 
     The same content always gives the same text.
     """
@@ -121,11 +121,10 @@ BUNDLE = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_
 
 
 def drawing_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script.
+    """Vega, Vega-Lite and Vega-Embed as one script.
 
-    Bundling takes seconds, so it is kept in the user's cache.
-
-    It is made in a process of its own: in this one it would hold up everything else.
+    Bundling takes seconds, so the script is kept in the user's cache. It is made in a process of
+    its own, as it would block this one.
     """
     need_drawing()
     kept = cache_folder() / "vega" / f"bundle-{version('vl-convert-python')}.js"

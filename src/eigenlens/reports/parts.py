@@ -1,4 +1,4 @@
-"""One part of the page for every result, or for every view of it."""
+"""The parts of the page, one or more per result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .tables import (
 
 @dataclass
 class PagePart:
-    """One result, or one view of it: a heading, a sentence from its numbers, what shows them."""
+    """A part of the page: a heading, sentences, and the pictures and tables of one result."""
 
     key: str
     title: str
@@ -46,13 +46,13 @@ class PagePart:
     tokens: Tokens | None = None
     notes: list[str] = field(default_factory=list)
     model: str = ""
-    """Whose this is, where the page has several models."""
+    """The model, if the page has several models."""
     data: str = ""
-    """The names of the data, where the title says only how many there are."""
+    """The names of the data, if the title says only how many there are."""
 
     @property
     def all_figures(self) -> list[Figure]:
-        """Every picture of the part, wherever it stands."""
+        """Every picture of the part."""
         found = self.figures + [matrix.figure for matrix in self.matrices]
         found += self.heads.figures if self.heads is not None else []
         return found + ([self.patterns.figure] if self.patterns is not None else [])
@@ -64,7 +64,7 @@ def _ended(result: ModelResult) -> list[str]:
 
 
 def between_parts(studies: list[Study], arrays: Arrays) -> list[PagePart]:
-    """Studies beside each other, or why they are not."""
+    """The comparison of all studies, or the reason why they cannot be compared."""
     comparison, why = compared(studies)
     if comparison is None:
         return [PagePart("between", "Between studies", [why])] if why else []
@@ -102,7 +102,7 @@ def depth_parts(study: Study, key: str, title: str) -> list[PagePart]:
 
 
 def plan_part(plan: Plan, key: str, named: str, arrays: Arrays) -> PagePart:
-    title, name = "Error against budget", "What is left of the patterns at a budget"
+    title, name = "Error against budget", "How far the patterns move at each budget"
     if plan.blocks is not None:
         title, name = "What each head keeps", "Share of causal attention that each head keeps"
     sentence = curve_sentence(plan) or plan.sentence
@@ -118,12 +118,12 @@ def evaluation_part(evaluation: Evaluation, key: str, whose: str) -> PagePart:
     drawn = figure(
         key,
         evaluation.plot(),
-        "What every head loses under the plan",
+        "How far every head moves",
         f"A heat map. {evaluation.sentence}",
     )
     notes = _ended(evaluation)
     tables = evaluation_tables(evaluation, key)
-    title = f"The planned model ({target_label(evaluation.target)}): {whose}"
+    title = f"The changed model ({target_label(evaluation.target)}): {whose}"
     return PagePart(key, title, [evaluation.sentence], [drawn], tables, notes=notes)
 
 
@@ -136,22 +136,22 @@ def explanation_part(found: Explanation, key: str, title: str) -> PagePart:
 
 
 COLLAPSE = {
-    "residual": "How far the tokens are from one vector, by variant",
-    "metrics": "The model itself: tokens and patterns along depth",
+    "residual": "How far the tokens are from one vector, by variant (SAN: attention alone)",
+    "metrics": "The model with all its parts: tokens and patterns along depth",
     "paths": "The output by path length",
-    "path-residuals": "Rank along paths",
-    "bounds": "Bounds of every head",
+    "path-residuals": "How far from one vector: sums of paths, and patterns of single paths",
+    "bounds": "Spread of scores (max D) and Dobrushin coefficient of every head",
 }
 
 
 def collapse_run_parts(run: Collapse, number: int, named: str) -> list[PagePart]:
-    """Curves, paths and bounds, each with its sentence."""
+    """The parts of a collapse run: curves, paths and bounds, each with its sentence."""
     charts, tables = collapse_charts(run), collapse_tables(run, f"collapse{number}")
     notes = _ended(run)
     if not run.float64:
         notes.append(
-            f"residuals below {run.floor:.1e} are rounding, and are called so; a run with"
-            f" {option('float64')} goes below it."
+            f"residuals below {run.floor:.1e} are rounding errors; a run with {option('float64')}"
+            " can measure smaller ones."
         )
 
     def part(
@@ -176,19 +176,27 @@ def collapse_run_parts(run: Collapse, number: int, named: str) -> list[PagePart]
         )
 
     found = part(
-        "curves", "Depth by variant", run.sentence, ("residual", "metrics"), ("residual", "without")
+        "curves",
+        "Tokens along depth, with parts switched off",
+        run.sentence,
+        ("residual", "metrics"),
+        ("residual", "without"),
     )
     found[0].notes = notes
     if run.paths:
         found += part(
             "paths",
-            "Path lengths",
+            "Output by path length",
             paths_sentence(run),
             ("paths", "path-residuals"),
             ("lengths", "single"),
         )
     if run.bounds:
         found += part(
-            "bounds", "Bounds", bounds_sentence(run), ("bounds",), ("layers", "bounds", "composed")
+            "bounds",
+            "Bounds on the collapse",
+            bounds_sentence(run),
+            ("bounds",),
+            ("layers", "bounds", "composed"),
         )
     return found

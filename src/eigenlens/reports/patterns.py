@@ -1,4 +1,4 @@
-"""Patterns of real inputs, true and reconstructed, under a slider over the budget."""
+"""True and reconstructed patterns of real inputs, with a slider for the budget."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..plans.plots import pattern_charts
 from .figures import Arrays, Figure, figure
 
 BEST = "best within the budget"
-PLAN = "as the plan has it"
+PLAN = "chosen by the plan"
 SHOWN = 40
-"""Tokens of an input on the page: their patterns by every candidate take most of its size."""
+"""Tokens per input on the page; their patterns by every candidate take most of its size."""
 EXACT = -1
 """Stands for exact scores where the candidates are numbered."""
 
 
 @dataclass(frozen=True)
 class Patterns:
-    """What the slider of one plan can show."""
+    """What the slider of a plan can show."""
 
     figure: Figure
     inputs: list[str]
@@ -39,17 +39,17 @@ class Patterns:
 def patterns_of(
     examples: Examples, key: str, target: float, length: int, arrays: Arrays
 ) -> Patterns:
-    """The true patterns, and what every candidate makes of them.
+    """The true patterns, and those that every candidate reconstructs.
 
-    Its differences are in 127 steps of the largest.
+    Differences are rounded to 1/127 of the largest.
     """
     n = min(SHOWN, examples.true.shape[-1])
     chart = pattern_charts(alt.NamedData(name=key), n)
     drawn = figure(
         key,
         chart,
-        "True, reconstructed, difference",
-        "Three heat maps, queries by keys.",
+        "Attention pattern: true, reconstructed, and the difference",
+        "Three heat maps of attention weights, queries by keys.",
         renderer="canvas",
     )
     budgets = sorted({b for _, b in examples.candidates if b is not None} | {1.0})
@@ -79,8 +79,8 @@ def patterns_of(
     windows = [(0, n)] if n <= 24 else [(0, half), (half, n), (0, n)]
     start = min(range(len(budgets)), key=lambda i: abs(budgets[i] - target))
     cut = (
-        f"The first {n} of {length} tokens are shown: what a query gives to later keys is not in"
-        " the picture."
+        f"The picture shows the first {n} of {length} tokens; what a query gives to later keys is"
+        " not in it."
         if n < length
         else ""
     )
@@ -88,9 +88,9 @@ def patterns_of(
 
 
 def _choices(examples: Examples, mode: str, budgets: list[float]) -> list[list[int | None]]:
-    """For every head and budget the candidate that is shown.
+    """The candidate that is shown, for every head and budget.
 
-    `EXACT`, or None where nothing is that cheap.
+    `EXACT`, or None if no candidate is that cheap.
     """
     return [
         [_choice(examples, mode, head, budget) for budget in budgets]
@@ -115,7 +115,7 @@ def _choice(examples: Examples, mode: str, head: int, budget: float) -> int | No
 
 
 def _openings(examples: Examples) -> list[str]:
-    """The inputs by their first words."""
+    """The first words of every input."""
     stack = examples.heads[0].stack
     found = []
     for number, known in enumerate(examples.tokens, 1):

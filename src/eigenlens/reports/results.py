@@ -1,4 +1,4 @@
-"""What a kind of result is, and the results of a page by kind."""
+"""Kinds of results, and the results of a page by kind."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Parts = Iterable[tuple[str, "list[PagePart]"]]
-"""Keys of sections, and parts that belong there."""
+"""Pairs of a section's key and the parts that belong there."""
 Lines = Iterable[tuple[str, str]]
-"""Questions of a reader in a hurry, and answers."""
+"""Pairs of a heading of the summary and its text."""
 HeadNumbers = Iterator[tuple[Head | Site, dict[str, Any]]]
 
 
@@ -35,31 +35,31 @@ class PageView:
     """What the page shows of a kind of result."""
 
     parts: Callable[[Page, Any, int], Parts]
-    """Of a result, with its number among those of its kind."""
+    """The parts of a result; the number is its index among those of its kind."""
     lines: Callable[[Page, Any], Lines]
-    """Of a result, for the summary."""
+    """The lines of a result in the summary."""
     summary_rank: int
-    """The kind of the lowest rank comes first in the summary."""
+    """The kind with the lowest rank comes first in the summary."""
     together: Callable[[Page], Parts] = _nothing
-    """Of all results of the kind, side by side."""
+    """The parts that show all results of the kind together."""
     head_numbers: Callable[[Any, int], HeadNumbers] = _nothing
-    """What a result knows of single heads, for the studies of its weights.
+    """The numbers of single heads that a result adds to studies of the same weights.
 
-    The number counts the results of the kind and of these weights, from 1.
+    The number counts the results of this kind and these weights, from 1.
     """
 
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A kind of result: its file, its class, its words, and what is shown of it.
+    """A kind of result: its name, its class, its nouns, and how the page shows it.
 
-    The page shows those that have a `view`, or that stand for other results.
+    The page shows kinds that have a `view`, or that stand for other results.
     """
 
     name: str
     result: type[Any]
     singular: str
-    """With its article."""
+    """The noun with its article, such as `a study`."""
     plural: str
     view: PageView | None = None
     stands_for: Callable[[Any], Iterable[Result]] | None = None
@@ -67,11 +67,11 @@ class Kind:
     identity: Callable[[Any], Hashable] = id
     """Two results with the same identity are shown once."""
     draw_all: Callable[[Any, Path], list[Path]] | None = None
-    """Draws into a folder more than the one picture of `plot`."""
+    """Draws all pictures into a folder; without it, only that of `plot` is drawn."""
 
     @property
     def file(self) -> str:
-        """A folder with this file holds such a result."""
+        """The file that a folder with such a result has."""
         return f"{self.name}.json"
 
     @property
@@ -90,7 +90,7 @@ class Results:
     """All results of a page, by kind, in the order they were given."""
 
     kinds: tuple[Kind, ...]
-    """Those that a page can show."""
+    """The kinds that a page can show."""
     found: dict[type, list[Any]] = field(default_factory=dict)
 
     def add(self, result: Result) -> None:

@@ -9,13 +9,13 @@ from .parts import PagePart
 
 @dataclass(frozen=True)
 class Section:
-    """A chapter of the page; without parts it says what would fill it."""
+    """A section of the page; without parts it says what would fill it."""
 
     key: str
     title: str
     missing: str
     last: tuple[str, ...] = ()
-    """Keys of parts that stand behind those of its own key."""
+    """Keys of parts that come after those of its own key."""
     parts: list[PagePart] = field(default_factory=list)
 
     @property
@@ -26,29 +26,29 @@ class Section:
 SECTIONS = (
     Section(
         "heads",
-        "How low-dimensional is each head?",
+        "How low-dimensional?",
         "No study was given: `eigenlens study MODEL DATA -o DIR` makes one.",
     ),
     Section(
         "diagnostics",
-        "What do the heads and layers do?",
+        "What do heads do?",
         "No study with diagnostics was given: `eigenlens study MODEL DATA -o DIR` makes one.",
     ),
     Section(
         "overlap",
-        "Do heads share their directions?",
-        "There is nothing to compare: that takes a study of rows with two heads or more that see"
+        "Shared directions?",
+        "There is nothing to compare: this needs a study with rows, and two or more heads that see"
         " equally many keys.",
     ),
     Section(
         "reconstruction",
-        "How much can be left out?",
+        "What can be left out?",
         "No plan was given: `eigenlens plan STUDY --budget 0.25 -o PLAN` makes one, `eigenlens"
         " evaluate` measures it.",
     ),
     Section(
         "collapse",
-        "Why does it not collapse?",
+        "Why no collapse?",
         "No collapse run was given: `eigenlens collapse MODEL DATA -o DIR` makes one.",
         last=("depth",),
     ),

@@ -1,4 +1,4 @@
-"""The page in a few lines: what matters most, and what everything was made from."""
+"""The summary of the page, and how its results were made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .views import Page
 
 
 def summary_of(page: Page) -> list[tuple[str, str]]:
-    """What a reader in a hurry wants to know, question and answer."""
+    """The lines of the summary: heading and text."""
     ranked = sorted(page.results.views, key=lambda each: each[0].summary_rank)
     return [
         line for view, results in ranked for result in results for line in view.lines(page, result)
@@ -18,7 +18,7 @@ def summary_of(page: Page) -> list[tuple[str, str]]:
 
 
 def facts_of(result: ModelResult, names: Names) -> dict[str, Any]:
-    """How a result was made: one row of the last table; of its data every name."""
+    """How a result was made: one row of the last table, with every name of its data."""
     facts = result.facts
     return {
         "result": type(result).__name__.lower(),

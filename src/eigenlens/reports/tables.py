@@ -1,4 +1,4 @@
-"""Tables of the page: some columns to read, all of them to save."""
+"""The tables of the page: some columns to read, all columns to save."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from .figures import columns
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a title.
+    """A table: rows under a title.
 
-    `shown` are the columns the page prints, all of them where it is empty; `folded` if even short.
-
-    `to_read` are the same rows where the page prints words for some numbers; the numbers are what
-    it sorts by and saves.
+    `shown` are the columns that the page prints; if empty, all of them. A `folded` table is closed
+    even if it is short. `to_read` are the same rows with words for some numbers; the page prints
+    them, but sorts by the numbers and saves these.
     """
 
     key: str
@@ -49,7 +48,7 @@ class Table:
 
     @property
     def labels(self) -> str:
-        """The column of labels, which the page sorts by what it prints; "" where there is none."""
+        """The column of labels, which the page sorts by their text; "" if there is none."""
         row, printed = (self.to_read or self.rows)[0], self.printed[0]
         known = (name for name in ("head", "layer") if name in printed)
         return next((name for name in known if row.get(name) != printed[name]), "")
@@ -86,7 +85,7 @@ HEADS = (
 def study_tables(study: Study, numbers: Sequence[dict[str, Any]], key: str) -> list[Table]:
     tables = [Table(f"{key}-all", "Every head (all numbers in the CSV)", list(numbers), HEADS)]
     if len(study.spectra):
-        title = "Dimensions that hold a share of the held-out variance, median of the heads"
+        title = "Dimensions for 50, 90, 95 and 99 % of the held-out variance, median of the heads"
         tables.append(Table(f"{key}-summary", title, summary_numbers(study)))
     if study.has("depth"):
         title, names = "Tokens and patterns along depth, means over inputs", list(TITLES)
@@ -106,7 +105,7 @@ def comparison_tables(comparison: Comparison, key: str) -> list[Table]:
         Table(f"{key}-pairs", "Every pair of studies", comparison.rows()),
         Table(
             f"{key}-changes",
-            "What changed in the diagnostics: the first study (left) and each other",
+            "What changed in the diagnostics: first study (left), each other study (right)",
             comparison.changes(),
         ),
     ]
@@ -128,10 +127,8 @@ def plan_tables(plan: Plan, key: str) -> list[Table]:
 
 def evaluation_tables(evaluation: Evaluation, key: str) -> list[Table]:
     return [
-        Table(
-            f"{key}-measures", "The model with the plan beside the model without", evaluation.rows()
-        ),
-        Table(f"{key}-heads", "Every head under the plan", evaluation.heads),
+        Table(f"{key}-measures", "The changed model beside the plain model", evaluation.rows()),
+        Table(f"{key}-heads", "Every head of the changed model", evaluation.heads),
     ]
 
 
@@ -149,20 +146,23 @@ PATHS = (
 
 
 RESIDUALS = ("residual", "without", "lengths", "single")
-"""Tables of residuals; those below rounding are printed as words."""
+"""Tables of residuals, where words replace numbers that are rounding."""
 
 
 def collapse_tables(run: Collapse, key: str) -> dict[str, Table]:
-    """The tables that have rows, by what each is of; a table's own key has `key` in front."""
+    """The tables of a run that have rows, by name; the key of a table begins with `key`."""
     layers = run.bounds_by_layer() if run.bounds else []
     found: dict[str, tuple[str, list[dict[str, Any]]]] = {
-        "residual": ("Relative residual behind each block, by variant", run.rows()),
+        "residual": ("Relative residual after each block, by variant", run.rows()),
         "without": ("The same without the sink tokens", run.rows(tokens="without sinks")),
-        "lengths": ("The output by path length", run.paths),
-        "single": ("Products of patterns along single random paths", run.single_paths),
+        "lengths": ("Share of the output by path length", run.paths),
+        "single": (
+            "Relative residual of the product of patterns along a random path",
+            run.single_paths,
+        ),
         "layers": ("Bounds, median of the heads of each layer", layers),
         "bounds": ("Bounds of every head", run.bounds),
-        "composed": ("Bounds composed over depth, base-ten logarithms", run.depth_bounds),
+        "composed": ("Bounds composed over depth, as base-ten logarithms", run.depth_bounds),
     }
     return {
         name: Table(

@@ -1,4 +1,4 @@
-"""What the page shows of each kind of result: its parts by section, its lines of the summary."""
+"""What the page shows of each kind of result: parts of sections, lines of the summary."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from .results import Lines, Parts, Results, weights_of
 
 @dataclass
 class Page:
-    """What the parts of a page are made with."""
+    """What is needed to make the parts of a page."""
 
     results: Results
     names: Names
     arrays: Arrays = field(default_factory=Arrays)
 
     def named(self, result: ModelResult, whose: str) -> str:
-        """Behind a title: whose this is.
+        """The end of a title that says which result it is about.
 
-        Where there is more than one model, or more than one result of the kind.
+        Empty if there is only one model and one result of the kind.
         """
         return f": {whose}" if self._several(result) else ""
 
     def about(self, result: ModelResult, more: str = "") -> str:
-        """Before a line: which of several results, or of several models, it is about."""
+        """The beginning of a line that says which of several results it is about."""
         full_name = f"{self.names.full_name(result)}{f', {more}' if more else ''}: "
         return full_name if self._several(result) else ""
 
@@ -63,7 +63,7 @@ def study_parts(page: Page, study: Study, number: int) -> Parts:
     yield "overlap", overlap_parts(study, f"overlap{number}", f"Overlap{mine}", page.arrays)
     # a collapse run of the same weights shows the same, and more
     if not any(weights_of(run) == weights_of(study) for run in page.results.of(Collapse)):
-        yield "depth", depth_parts(study, f"depth{number}", f"Along depth{mine}")
+        yield "depth", depth_parts(study, f"depth{number}", f"Tokens along depth{mine}")
     yield "diagnostics", diagnosis_parts(study, f"diagnosis{number}", mine)
 
 
@@ -78,7 +78,7 @@ def study_lines(page: Page, study: Study) -> Lines:
         f"{page.names.full_name(study)}: {_size(study)}, {facts.inputs} inputs of {study.length}"
         f" tokens, {facts.data.inputs_held_out} of them held out.",
     )
-    message = dimension_sentence(study.spectra) or "This study holds no spectra."
+    message = dimension_sentence(study.spectra) or "This study has no spectra."
     yield "How low-dimensional", f"{whose}{message}"
     if does := roles_sentence(study.diagnostics):
         yield "What the heads do", f"{whose}{does}"
@@ -125,7 +125,7 @@ def evaluation_parts(page: Page, found: Evaluation, number: int) -> Parts:
 
 def evaluation_lines(page: Page, found: Evaluation) -> Lines:
     whose = page.about(found, target_label(found.target))
-    yield "At what loss", whose + found.sentence
+    yield "What is lost", whose + found.sentence
 
 
 def explanation_parts(page: Page, found: Explanation, number: int) -> Parts:

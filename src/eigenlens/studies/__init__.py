@@ -1,4 +1,4 @@
-"""A study of a model's attention: made, kept in a folder, read, compared."""
+"""A study of a model's attention: how it is made, kept in a folder, read and compared."""
 
 from .comparison import Comparison
 from .make_comparison import compare

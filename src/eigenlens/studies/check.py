@@ -1,4 +1,4 @@
-"""What `study.json` holds."""
+"""The checks of `study.json`."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ RECORD = {
 
 
 def check_record(facts: dict[str, Any], files: set[str]) -> None:
-    """Raise a `ValueError` where a study's record is not what this version writes.
+    """Raise a `ValueError` if a study's record is not as this version writes it.
 
-    `files` are the names it may list.
+    `files` are the file names that it may list.
     """
     check_schema(facts, RECORD, "it")
     if facts["options"]["of"] not in ("scores", "pattern"):

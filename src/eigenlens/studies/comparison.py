@@ -1,4 +1,4 @@
-"""What a comparison of studies found, in a folder that can be read without them."""
+"""The result of a comparison of studies, which can be read without the studies."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ SCHEMA = {
     "overlaps": [{"level": Level, "rank": COUNT, "forward": OVERLAP, "backward": OVERLAP}],
     "sha256": str,
 }
-"""What `comparison.json` holds."""
+"""The form of `comparison.json`."""
 
 
 @dataclass(frozen=True, eq=False)
 class StudyRef:
-    """One of the studies of a comparison: what tells it apart from the others, and where it is."""
+    """One study of a comparison: its label, and where it is."""
 
     label: str
     folder: Path
     name: str
     length: int
     at_hand: Study | None = None
-    """The study itself, where the comparison was made from it and not opened."""
+    """The study itself; None in a comparison that was opened from a folder."""
 
     def open(self) -> Study:
         return Study.open(self.folder) if self.at_hand is None else self.at_hand
@@ -69,7 +69,7 @@ class StudyRef:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two studies at one level and rank: overlaps, captured variance both ways, and angles."""
+    """Two studies compared at one level and rank: overlaps, captured variance and angles."""
 
     level: Level
     rank: int
@@ -78,9 +78,9 @@ class Pair:
     angles: np.ndarray | None  # (r,) degrees, where each study has one stack
 
     def record(self) -> dict[str, Any]:
-        """One row: mean overlaps, chance, captured variance, angles.
+        """One row: mean overlaps, chance, captured variance and angles.
 
-        Overlaps are of all pairs, of the same heads and of best partners.
+        The overlaps are means over all pairs, over the same heads, and over best partners.
         """
         best = self.forward.matrix.max(1).mean()
         same = self.forward.rows_ == self.forward.columns
@@ -107,9 +107,10 @@ class Pair:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(ResultViews):
-    """All pairs of the given studies, by head, layer and stack.
+    """A comparison of studies, pair by pair.
 
-    And what each later study changes in the diagnostics of the first.
+    Each pair is compared by head, layer and stack, and the diagnostics of each later study with
+    those of the first.
 
     >>> found = compare("before", "after")
     >>> found.changes()[0]
@@ -123,21 +124,21 @@ class Comparison(ResultViews):
 
     @property
     def name(self) -> str:
-        """The studies: `minilm on a.txt, minilm on b.txt`."""
+        """The names of the studies: `minilm on a.txt, minilm on b.txt`."""
         return ", ".join(study.label for study in self.studies)
 
     @property
     def title(self) -> str:
-        """How many studies are compared."""
+        """How many studies are compared, in words."""
         return f"Comparison of {len(self.studies)} studies"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Nothing: what a study has to say stands in the study."""
+        """Always empty: each study has its own notes."""
         return ()
 
     def changes(self) -> list[dict[str, Any]]:
-        """What each later study changes in the diagnostics of the first.
+        """How the diagnostics of each later study differ from those of the first.
 
         One record per study and number.
         """
@@ -148,7 +149,7 @@ class Comparison(ResultViews):
         return [pair.record() for pair in self.pairs]
 
     def rows_to_read(self) -> list[dict[str, Any]]:
-        """The pairs; of studies without eigenspaces what changed in the diagnostics."""
+        """One row per pair; without eigenspaces, one row per change in the diagnostics."""
         return self.rows() or self.changed
 
     def record(self) -> dict[str, Any]:
@@ -193,16 +194,16 @@ class Comparison(ResultViews):
         return [table for table in (pairs, changed, numbers) if table.rows]
 
     def plot(self) -> Any:
-        """The overlap of layers of the first two studies as a heat map (an altair chart)."""
+        """A heat map of the overlap of layers of the first two studies (an altair chart)."""
         if not self.pairs:
             raise EigenlensError(
-                "these studies have no eigenspaces of rows, so there is nothing to draw"
+                "these studies have no spectra of rows, so there is no overlap to draw"
             )
         return next(pair for pair in self.pairs if pair.level == "layer").forward.plot()
 
     @property
     def sentence(self) -> str:
-        """Whether the heads of each two studies share their spaces, at the largest rank."""
+        """How far the heads of each two studies share directions, at the largest rank."""
         rank = max((pair.rank for pair in self.pairs), default=0)
         spaces = [
             comparison_sentence(row)
@@ -236,16 +237,17 @@ class Comparison(ResultViews):
 
     @classmethod
     def open(cls, folder: str | Path) -> Comparison:
-        """Open a comparison; a damaged or foreign folder is refused with the reason.
+        """Open a comparison; the studies themselves need not be there.
 
-        The studies themselves need not be there.
+        A damaged or foreign folder is refused with the reason.
         """
         how = f"eigenlens.compare(STUDY, STUDY).save({str(folder)!r})"
         record = read_result(folder, "comparison", FORMAT, how)
         path = Path(folder) / "comparison.safetensors"
         if not path.is_file() or sha256(path) != record.get("sha256"):
             raise EigenlensError(
-                f"the comparison in {folder} is damaged: {path.name} is missing or has changed"
+                f"the comparison in {folder} is damaged: {path.name} is missing or has changed;"
+                " make it anew"
             )
         tensors = read_tensors(path)
         with report_damage(folder, "comparison"):
@@ -320,21 +322,23 @@ def _array(x: Tensor | None) -> np.ndarray | None:
 
 
 def comparison_sentence(record: dict[str, Any]) -> str:
-    """Do two studies share their spaces, and does either hold the variance of the other?
+    """Say how far two studies share directions, and how much variance each explains of the other.
 
     `record` is that of a `Pair`.
     """
     times = record["overlap"] / record["chance"]
-    near = "about what chance gives" if times < 1.5 else f"{times:.1f} times chance"
+    near = "about as much as by chance" if times < 1.5 else f"{times:.1f} times chance"
     text = (
-        f"{record['left']} and {record['right']}: their {record['level']}s share"
-        f" {record['overlap']:.2f} of the leading {record['rank']} directions, {near}"
-        f" ({record['chance']:.3f}); the best partner of each shares {record['best_partner']:.2f}"
+        f"{record['left']} and {record['right']}: two {record['level']}s, one of each study, share"
+        f" {record['overlap']:.2f} of their leading {record['rank']} directions on average, {near}"
+        f" ({record['chance']:.3f}); a {record['level']} and its best match in the other study"
+        f" share {record['best_partner']:.2f}"
     )
     if record["captured_right_by_left"] is not None:
         text += (
-            f". The spaces of the first hold {percent(record['captured_right_by_left'])}"
-            " of what the second's own hold of its variance, those of the second"
-            f" {percent(record['captured_left_by_right'])} of the first's"
+            ". The directions of the first study explain"
+            f" {percent(record['captured_right_by_left'])} of the variance that the second study's"
+            " own directions explain; the other way round it is"
+            f" {percent(record['captured_left_by_right'])}"
         )
     return text + "."

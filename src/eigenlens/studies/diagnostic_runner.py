@@ -1,4 +1,4 @@
-"""A forward pass shown to the diagnostics of a study."""
+"""Running the diagnostics of a study during its forward passes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..stats import State
 
 Batch = Mapping[str, Tensor]
 EXPENSIVE_EVERY = 2
-"""Of the inputs that diagnostics see, one in so many is shown to their expensive parts."""
+"""One in this many of the inputs that diagnostics see is shown to their expensive parts."""
 
 
 class DiagnosticRunner:
-    """The diagnostics of a study, ready for its model; every `every`-th input is shown to them.
+    """The diagnostics of a study, ready for its model; they see every `every`-th input.
 
     Around a pass over inputs of the study:
 
@@ -30,8 +30,8 @@ class DiagnosticRunner:
             forward(batch)                  # capture gives each attention call to `runner.call`,
                                             # and each block, behind its calls, to `runner.layer`
 
-    A diagnostic that does not apply to the model is left out, and `notes` says why. Those that ask
-    for inputs of their own get them from `probe`, when the inputs of the study are over.
+    A diagnostic that does not apply to the model is left out, and `notes` says why. Those that need
+    inputs of their own get them from `probe`, after all inputs of the study.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class DiagnosticRunner:
         states: Mapping[str, State] | None = None,
         blocks: bool = True,
     ) -> DiagnosticRunner:
-        """The diagnostics named in `settings`, from their states where a run goes on.
+        """Make the diagnostics named in `settings`, from their states if a run goes on.
 
-        `blocks` says if any can be seen.
+        `blocks` says whether the model shows its blocks.
         """
         states = states or {}
         made = {
@@ -78,9 +78,9 @@ class DiagnosticRunner:
         return cls(studied, made, every, blocks)
 
     def fresh(self) -> DiagnosticRunner:
-        """For one shard: a copy with nothing seen, of those that see inputs of the study.
+        """An empty copy for one shard, of the diagnostics that see inputs of the study.
 
-        What they know of the model is shared.
+        The copies share what they know of the model.
         """
         made = copy.copy(self)
         made.diagnostics = {
@@ -90,26 +90,26 @@ class DiagnosticRunner:
         return made
 
     def that_see(self, what: str) -> list[Diagnostic]:
-        """Those that see `calls`, `layers` or a `probe` of their own."""
+        """The diagnostics of one kind: those that see `calls`, `layers` or a `probe`."""
         return [diagnostic for diagnostic in self.diagnostics.values() if diagnostic.sees == what]
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Around passes over the study's inputs: diagnostics put their own hooks into the model."""
+        """Let diagnostics put their own hooks into the model, for passes over the inputs."""
         with ExitStack() as stack:
             for diagnostic in self.that_see("calls") + self.that_see("layers"):
                 stack.enter_context(diagnostic.attached(self.studied))
             yield
 
     def shown(self, batch: Batch, place: int) -> None:
-        """Before each pass: it is over this batch, whose first input is at `place` of all."""
+        """Announce a pass over this batch, whose first input has the index `place`."""
         self._batch, self._place = batch, place
         self._seen.clear()
 
     def call(self, call: AttentionCall) -> None:
-        """During the pass: an attention call.
+        """Show an attention call to the diagnostics that see calls.
 
-        It goes to those that see calls, and is kept until its block ends for those that see layers.
+        For those that see layers it is kept until its block ends.
         """
         chosen = self._chosen(len(call.q))
         if chosen is None:
@@ -124,7 +124,7 @@ class DiagnosticRunner:
             diagnostic.update(seen)
 
     def layer(self, layer: Layer) -> None:
-        """During the pass: a block that has ended, with its self-attention."""
+        """Show a block that has ended, with its self-attention, to those that see layers."""
         chosen = self._chosen(len(layer.inputs))
         watching = self.that_see("layers")
         if chosen is not None and watching:
@@ -140,7 +140,7 @@ class DiagnosticRunner:
         self._seen.clear()
 
     def probe(self, forward: Callable[[Batch], Any], progress: Callable[[int, int], None]) -> None:
-        """After all passes: full inputs of their own for the diagnostics that ask for them."""
+        """Run inputs of their own for the diagnostics that need them, after all passes."""
         probing = self.that_see("probe")
         for number, diagnostic in enumerate(probing):
             progress(number, len(probing))
@@ -156,7 +156,7 @@ class DiagnosticRunner:
                     forward(batch)
 
     def state(self) -> State:
-        """The states of all, each under `diagnostic NAME`."""
+        """The states of all diagnostics, each under `diagnostic NAME`."""
         return {
             f"diagnostic {name}:{key}": x
             for name, diagnostic in self.diagnostics.items()
@@ -164,27 +164,27 @@ class DiagnosticRunner:
         }
 
     def take(self, state: State, settings: Mapping[str, Mapping[str, Any]]) -> None:
-        """Add what other shards have shown.
+        """Add what another shard has shown.
 
-        A state as `state` gives it, of diagnostics with these settings.
+        `state` is as `state()` gives it, of diagnostics with the same settings.
         """
         for name, theirs in diagnostics_of(state, settings).items():
             if name in self.diagnostics:
                 self.diagnostics[name].merge(theirs)
 
     def _chosen(self, size: int) -> slice | None:
-        """The inputs of a batch of this size that are shown, or None."""
+        """The indices of the inputs of a batch that are shown, or None."""
         first = -self._place % self.every
         return None if first >= size or not self.diagnostics else slice(first, None, self.every)
 
     def _sampled(self, size: int) -> list[int]:
-        """Which of a batch's chosen inputs the expensive parts see, by place among all inputs."""
+        """Which of the chosen inputs of a batch the expensive parts see."""
         first = -self._place % self.every
         shown = range(self._place + first, self._place + size, self.every)
         return [i for i, place in enumerate(shown) if place // self.every % EXPENSIVE_EVERY == 0]
 
     def _ids(self, kind: str, stack: str, keys: Tensor, chosen: slice) -> Tensor | None:
-        """The token ids of the keys (B, …, S, D), where the batch has them."""
+        """The token ids of the keys (B, …, S, D), or None if the batch has none."""
         decoding = (
             kind == "self" and stack.startswith("decoder") and "decoder_input_ids" in self._batch
         )
@@ -197,7 +197,7 @@ class DiagnosticRunner:
 def diagnostics_of(
     state: State, settings: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Diagnostic]:
-    """By name, from a state that has each under `diagnostic NAME`."""
+    """The diagnostics by name, from a state that has each under `diagnostic NAME`."""
     parts = unpack_states(state, [f"diagnostic {name}" for name in settings])
     return {
         name: DIAGNOSTICS[name].from_state(parts[f"diagnostic {name}"], **given)

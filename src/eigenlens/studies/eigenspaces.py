@@ -1,4 +1,4 @@
-"""The leading eigenvectors of a study, ready to be compared."""
+"""The leading eigenvectors of a study, for comparisons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def eigenspaces_of(
     study: Study, analysis: Analysis, level: Level, rank: int, centring: Centring
 ) -> Eigenspaces:
-    """Those of every head, layer or stack; of whole matrices only what a study keeps."""
+    """The leading eigenvectors of every head, layer or stack."""
     for what, given, known_ones in (("analysis", analysis, ANALYSES), ("level", level, LEVELS)):
         if given not in known_ones:
             raise unknown_name(what, given, known_ones)
@@ -33,8 +33,8 @@ def eigenspaces_of(
     if analysis == "matrices":
         if centring != "centred" or level != "head" or rank > KEPT_VECTORS:
             raise EigenlensError(
-                f"of whole matrices a study keeps the {KEPT_VECTORS} leading centred eigenvectors"
-                " of each head"
+                f"of whole matrices a study keeps only the {KEPT_VECTORS} leading centred"
+                " eigenvectors of each head; ask for these, or for rows"
             )
         for site in [site for site in study.ordered_sites if site in study.matrix_results]:
             parts = study.matrix_results[site]
@@ -61,7 +61,7 @@ def eigenspaces_of(
     dimensions = vectors[0].shape[0] - (centring == "row-centred")
     if rank > vectors[0].shape[0]:
         raise EigenlensError(
-            f"a rank of {rank} is more than the {vectors[0].shape[0]} dimensions of a row"
+            f"the rank must be at most {vectors[0].shape[0]}, the dimensions of a row, not {rank}"
         )
     return Eigenspaces(
         tuple(at),
@@ -75,7 +75,7 @@ def eigenspaces_of(
 def same(vectors: list[Tensor]) -> list[Tensor]:
     if len({v.shape for v in vectors}) > 1:
         raise EigenlensError(
-            "the layers of this model see different numbers of keys; their eigenspaces cannot be"
+            "the layers of this model see different numbers of keys, so their eigenspaces cannot be"
             " compared"
         )
     return vectors

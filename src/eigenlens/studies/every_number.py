@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def head_rows(study: Study) -> list[dict[str, Any]]:
     """One record per head: the numbers of its spectra and of its diagnostics.
 
-    Those of spectra are under their analysis and centring.
+    Numbers of spectra are named after their analysis and centring.
     """
     found = {location_of(r): r for r in wide_rows(study.spectra.select(level="head"))}
     for head, numbers in study.diagnostics.heads().items():
@@ -24,7 +24,7 @@ def head_rows(study: Study) -> list[dict[str, Any]]:
 
 
 def layer_rows(study: Study) -> list[dict[str, Any]]:
-    """One record per layer: the numbers of its spectra, along depth, and of diagnostics."""
+    """One record per layer: the numbers of its spectra, along depth, and of its diagnostics."""
     spectra = wide_rows(study.spectra.select(level="layer"))
     found = {Site(r["stack"], r["layer"]): r for r in spectra}
     along = study.depth.by_layer() if study.has("depth") else {}
@@ -34,9 +34,9 @@ def layer_rows(study: Study) -> list[dict[str, Any]]:
 
 
 def wide_rows(spectra: Spectra) -> list[dict[str, Any]]:
-    """One record per head: numbers under `rows_centred_…`, `matrices_raw_…`.
+    """One record per head, with names such as `rows_centred_…` and `matrices_raw_…`.
 
-    One name per analysis and centring.
+    The prefix is the analysis and the centring.
     """
     found: dict[Head | Site | str, dict[str, Any]] = {}
     for spectrum in spectra:

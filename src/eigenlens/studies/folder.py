@@ -31,7 +31,7 @@ from .result import FILES
 
 
 def identity_of(model: Model, options: Options, threads: int) -> dict[str, Any]:
-    """What must not change between the parts of a study, as JSON gives it back."""
+    """What must not change when a study goes on, as JSON gives it back."""
     record = options.record()
     request = record.pop("request")
     request["data"] = [Path(name).name for name in request["data"]]
@@ -71,7 +71,7 @@ class StudyFolder:
         return "new" if is_empty(self.path) else "foreign"
 
     def check(self) -> None:
-        """Refuse a folder that is not to be written to."""
+        """Raise an error if the study must not be written to the folder."""
         state = self.state
         if self.path.is_file():
             raise EigenlensError(f"{self.path} is a file; name a folder for the study")
@@ -92,10 +92,9 @@ class StudyFolder:
 
     @contextmanager
     def reserved(self) -> Iterator[None]:
-        """Around all work for the study: the folder is checked, and locked if it is there.
+        """Check the folder, and lock it if it exists, for all work on the study.
 
-        One that is not there is made by `begin`, so that a request that cannot be met leaves no
-        folder behind.
+        A new folder is made by `begin`, so that a request that fails leaves no folder behind.
         """
         self.check()
         self._there = self.path.is_dir()
@@ -110,7 +109,7 @@ class StudyFolder:
     ) -> Inputs:
         """The inputs of the study.
 
-        Of the interrupted one, if it is the same study, else made from the data, in `scratch`.
+        A study that goes on has them already; otherwise they are made from the data, in `scratch`.
         """
         self._spool = scratch / "spool"
         self._spool.mkdir()
@@ -151,7 +150,10 @@ class StudyFolder:
             raise
 
     def _write_request(self) -> None:
-        """Killed at any moment this leaves what was there before, or what `resume` begins anew."""
+        """Write the inputs and the request, and remove an older study.
+
+        If the process is killed meanwhile, the folder is as before, or `resume` begins anew.
+        """
         part = self.path / "unfinished.part"
         try:
             shutil.rmtree(part, ignore_errors=True)
@@ -172,7 +174,7 @@ class StudyFolder:
             (self.path / f"{name}.safetensors").unlink(missing_ok=True)
 
     def finish(self) -> None:
-        """The study is written: what it needed on its way goes."""
+        """Remove the checkpoints of a study that is written."""
         shutil.rmtree(self.unfinished)
 
     def _stored(self) -> dict[str, Any]:
@@ -186,7 +188,10 @@ class StudyFolder:
         return stored
 
     def _check_same(self, now: dict[str, Any]) -> None:
-        """The version comes first: another one may ask and store in other words."""
+        """Raise an error if the interrupted study is another one.
+
+        The version is checked first: other versions may store requests differently.
+        """
         stored = self._stored()
         if (version := stored.get("version")) != now["version"]:
             raise EigenlensError(
@@ -203,10 +208,11 @@ class StudyFolder:
                 )
 
     def _check_kept(self) -> None:
-        """Inputs that changed on disk would change the numbers without a word."""
+        """Raise an error if the inputs on disk have changed since they were written."""
         for name, digest in self._stored().get("inputs_kept", {}).items():
             path = self.unfinished / name
             if not path.is_file() or sha256(path) != digest:
                 raise EigenlensError(
-                    f"{path} is not as it was written; begin anew with {option('overwrite')}"
+                    f"{path} has changed since it was written; begin anew with"
+                    f" {option('overwrite')}"
                 )

@@ -1,4 +1,4 @@
-"""Studies beside each other: do they share their eigenspaces?"""
+"""Comparing studies: their eigenspaces and their diagnostics."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def compare(
     """
     opened = tuple(s if isinstance(s, Study) else Study.open(s) for s in studies)
     if len(opened) < 2:
-        raise EigenlensError(f"{len(opened)} study given; a comparison needs at least two")
+        raise EigenlensError(f"a comparison needs at least two studies, not {len(opened)}")
     labels = labels_of(opened)
     kinds = {(s.of, s.before_rope) for s in opened}
     if len(kinds) > 1:
@@ -62,11 +62,13 @@ def compare(
         }
         named = [message.get((s.of, s.before_rope), "patterns") for s in opened]
         listed = ", ".join(f"{label} is of {what}" for label, what in zip(labels, named))
-        raise EigenlensError(f"studies of different things cannot be compared: {listed}")
+        raise EigenlensError(
+            f"studies can only be compared if they are of the same thing: {listed}"
+        )
     lengths = {s.length for s in opened}
     if len(lengths) > 1:
-        listed = ", ".join(f"{label} has {s.length}" for label, s in zip(labels, opened))
-        raise EigenlensError(f"studies of different lengths cannot be compared: {listed}")
+        listed = ", ".join(f"{label} has {s.length} tokens" for label, s in zip(labels, opened))
+        raise EigenlensError(f"studies can only be compared at the same length: {listed}")
     if ranks is None:
         shortest = min(site.keys for s in opened for site in s.sites.values())
         ranks = sorted({min(rank, max(shortest - 1, 1)) for rank in (4, 16)})
@@ -95,8 +97,8 @@ def compare(
     changed = _changes(opened, labels)
     if not pairs and not changed:
         raise EigenlensError(
-            "these studies have nothing in common that could be compared: no rows, and no"
-            " diagnostic"
+            "these studies have nothing in common to compare: not all of them have rows, and they"
+            " share no diagnostic"
         )
     refs = tuple(
         StudyRef(label, study.folder, study.name, study.length, study)
@@ -106,7 +108,7 @@ def compare(
 
 
 def _changes(studies: Sequence[Study], labels: Sequence[str]) -> list[dict[str, Any]]:
-    """What each later study changes in the diagnostics of the first."""
+    """One record per number of a diagnostic that differs between the first study and another."""
     first, *others = studies
     return [
         {"study": label, **row}
@@ -116,7 +118,7 @@ def _changes(studies: Sequence[Study], labels: Sequence[str]) -> list[dict[str, 
 
 
 def labels_of(studies: Sequence[Study]) -> list[str]:
-    """What tells studies apart: their names, and where those repeat the end of their folders."""
+    """The labels of studies: their names, with the end of the folder if names repeat."""
     names = [s.name for s in studies]
     if len(set(names)) == len(names):
         return names

@@ -1,4 +1,4 @@
-"""What a study will hold in memory, known before it starts.
+"""How much memory a study will take, computed before it starts.
 
 With U = 8·H·S² bytes, one float64 matrix over the keys of every head, all sites together, and
 P = 4·H·N bytes, one float32 number of each of the N pairs of every head (twice that with
@@ -36,27 +36,26 @@ from .workload import batch_of, mask_form
 
 Sites = Mapping[Site, SiteInfo]
 PROGRAM = 64_000_000
-"""Libraries that a study loads on its way, and small things."""
+"""Libraries that a study loads later, and small things."""
 PROCESS = 450_000_000
 """A process that has loaded the libraries and nothing else."""
 CLUSTER = 350_000_000
-"""Measured: what a process takes that starts workers, for their scheduler and what is on its way.
-"""
+"""Measured: what a process takes that starts workers, for the scheduler and data in transit."""
 MAPPED = 32 * 2**20
 """Tensors of at least this size go back to the system when they are freed.
 
 Smaller ones leave holes in the heap.
 """
 HOLES = 0.75
-"""Measured: what the heap keeps beside sums of smaller tensors, as a share of them."""
+"""Measured: what the heap keeps besides sums of smaller tensors, as a share of them."""
 
 SPARE = 0.08
-"""Measured: what is taken beside sums of larger tensors, as a share of them."""
+"""Measured: what is taken besides sums of larger tensors, as a share of them."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes by name at the moment when a study holds the most, and which moment that is."""
+    """The bytes by name at the moment when a study holds the most, and that moment."""
 
     parts: Mapping[str, int]
     moment: str
@@ -67,16 +66,16 @@ class Memory:
 
     @property
     def needed(self) -> int:
-        """Without the model, which is loaded by the time this is known."""
+        """The bytes without the model, which is loaded by then."""
         return self.total - self.parts.get("model", 0)
 
     def sentence(self, free: int | None = None) -> str:
-        """`the study will hold about 3.4 GB: rows 2.1, batch 1.2, model 0.1; 20.1 GB are free`."""
+        """Such as `the study will take about 3.4 GB: rows 2.1, batch 1.2; 20.1 GB are free`."""
         named = sorted(self.parts.items(), key=lambda part: -part[1])
         shown = ", ".join(f"{name} {_gigabytes(size)}" for name, size in named if size >= 5e6)
         left = "" if free is None else f"; {_gigabytes(free)} GB are free"
         return (
-            f"the study will hold about {_gigabytes(self.total)}"
+            f"the study will take about {_gigabytes(self.total)}"
             f" GB{': ' if shown else ''}{shown}{left}"
         )
 
@@ -84,17 +83,17 @@ class Memory:
         return [{"part": name, "bytes": size} for name, size in self.parts.items()]
 
     def check(self, free: int, allowed: int | None = None) -> None:
-        """Refuse a study that needs more than `free` bytes beside the model, or than `allowed`."""
+        """Raise an error if the study needs more than `free` bytes, or more than `allowed`."""
         most = max(
             (name for name in self.parts if name != "model"), key=lambda name: self.parts[name]
         )
         if allowed is not None and self.total > allowed:
             raise EigenlensError(
-                f"{self.sentence()}, over the {_gigabytes(allowed)} GB that are allowed;"
+                f"{self.sentence()}, more than the {_gigabytes(allowed)} GB that are allowed;"
                 f" {_ADVICE[most]}"
             )
         if allowed is None and self.needed > free:
-            raise EigenlensError(f"{self.sentence(free)}, which is too little; {_ADVICE[most]}")
+            raise EigenlensError(f"{self.sentence(free)}, which is not enough; {_ADVICE[most]}")
 
 
 _SHORTER, _FEWER = option("max_length", None), option("only", None)
@@ -122,12 +121,10 @@ def study_memory(
     matrix: str | None,
     workers: int = 0,
 ) -> Memory:
-    """What a study will hold.
+    """The memory that a study will take.
 
-    `sites` are as probed, `options.only` is what is really recorded, `matrix` how matrix spectra
-    are computed.
-
-    With `workers` processes on this machine they are counted too.
+    `sites` are as probed, `options.only` is what is really recorded, and `matrix` says how matrix
+    spectra are computed. Up to `workers` processes on this machine are counted, too.
     """
     size = options.inputs_per_shard(inputs.length)
 
@@ -198,9 +195,9 @@ def study_memory(
 
 @dataclass(frozen=True)
 class Rows:
-    """Bytes of row moments and of their analysis.
+    """The bytes of row moments and of their analysis.
 
-    `passing` is what the site with the most takes while it is analysed.
+    `passing` is what the largest site takes while it is analysed.
     """
 
     sums: int = 0
@@ -233,9 +230,9 @@ class Rows:
 
 @dataclass(frozen=True)
 class Matrices:
-    """Bytes of matrix spectra.
+    """The bytes of matrix spectra.
 
-    `state`: what a shard adds; `sketch_tests`: Ω; `kept`: what the bases are made from.
+    `state` is what a shard adds, `sketch_tests` is Ω, `kept` is what the bases are made from.
     """
 
     state: int = 0
@@ -277,14 +274,14 @@ class Matrices:
         return cls(state, sketch_tests, state + sketch_tests, bases, 2 * passing, written)
 
     def fit(self, held: int) -> int:
-        """Samples are joined from their batches.
+        """The bytes while samples are joined from their batches.
 
-        Beside Y, as often as the fold holds it, are Ω and what it came from.
+        Besides the copies of Y that the fold holds, these are Ω and what it was made from.
         """
         return self.sketch_tests * 2 + self.state * held if self.sketch_tests else self.state * 2
 
     def most(self, held: int) -> int:
-        """At the greatest moment, where a fold holds the sums so many times."""
+        """The most bytes at any moment, if a fold holds this many copies of the sums."""
         return max(self.fit(held), self.kept + self.bases + max(self.passing, self.written))
 
 

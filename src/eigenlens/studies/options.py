@@ -1,4 +1,4 @@
-"""What a study is asked to do."""
+"""The options of a study."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..names import did_you_mean
 from ..shell import STORED_AS, option
 
 STATISTICS = ("rows", "moments", "matrices", "depth", "diagnostics")
-"""What a study holds by default; each diagnostic can also be asked for by its own name."""
+"""The statistics of a study by default; a diagnostic can also be named alone."""
 LEAST = {"rank": 1, "matrix_memory": 0, "batch_size": 1, "shard_size": 1}
-"""The least that an option may be."""
+"""The smallest value that an option may have."""
 KEPT_VECTORS = 16
-"""Leading eigenvectors of whole matrices that a study keeps of every head."""
+"""How many leading eigenvectors of whole matrices a study keeps per head."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The inputs, what is measured on them, and how."""
+    """The options of a study: its inputs, what is measured on them, and how."""
 
     request: Request
     only: tuple[str, ...] = STATISTICS
@@ -43,61 +43,60 @@ class Options:
             if name not in STATISTICS and name not in DIAGNOSTICS:
                 message = f"no statistic {name!r}{did_you_mean(name, (*STATISTICS, *DIAGNOSTICS))}"
                 raise EigenlensError(
-                    f"{message}; there are {', '.join(STATISTICS)}, and of diagnostics"
-                    f" {', '.join(DIAGNOSTICS)}"
+                    f"{message}; the statistics are {', '.join(STATISTICS)}, and the diagnostics"
+                    f" are {', '.join(DIAGNOSTICS)}"
                 )
         if not self.only:
-            raise EigenlensError(f"no statistic is left; there are {', '.join(STATISTICS)}")
+            raise EigenlensError(f"no statistic was named; choose among {', '.join(STATISTICS)}")
         if self.of not in ("scores", "pattern"):
-            raise EigenlensError(f"a study is of scores or of the pattern, not of {self.of!r}")
+            raise EigenlensError(f"a study is of 'scores' or of the 'pattern', not of {self.of!r}")
         for name, least in LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise EigenlensError(f"{option(name, None)} must be at least {least}, not {value}")
         if self.depth_every is not None and self.depth_every < 1:
             raise EigenlensError(
-                "metrics along depth are of every n-th input, with n at least 1, not"
+                "metrics along depth are measured on every n-th input: n must be at least 1, not"
                 f" {self.depth_every}"
             )
         if self.diagnostics_every is not None and self.diagnostics_every < 1:
             raise EigenlensError(
-                "diagnostics are of every n-th input, with n at least 1, not"
+                "diagnostics are measured on every n-th input: n must be at least 1, not"
                 f" {self.diagnostics_every}"
             )
         for name, settings in self.thresholds.items():
             if not isinstance(settings, Mapping):
                 raise EigenlensError(
-                    f'the thresholds of {name} are settings by name, such as {{"epsilon": 0.2}},'
+                    f'the thresholds of {name} must be a mapping, such as {{"epsilon": 0.2}},'
                     f" not {settings!r}"
                 )
             find_diagnostic(name)(**settings)  # refuses what it does not know
             if name not in self.diagnosed:
                 raise EigenlensError(
-                    f"thresholds of {name} were given, which is not among the statistics that were"
-                    " asked for"
+                    f"thresholds were given for {name}, which is not among the statistics of this"
+                    " study; add it to them, or leave its thresholds out"
                 )
 
     @property
     def columns(self) -> int:
-        """ℓ, the columns of the matrix sketch."""
+        """The number ℓ of columns of the matrix sketch."""
         return self.rank + self.oversample
 
     def inputs_per_batch(self, length: int) -> int:
-        """About 4,096 tokens by default."""
+        """Inputs per batch; by default as many as make about 4,096 tokens."""
         return self.batch_size or max(1, 4096 // length)
 
     def inputs_per_shard(self, length: int) -> int:
-        """About 16,384 tokens by default; a shard has also the rest of its last document."""
+        """Inputs per shard, by default about 16,384 tokens; a shard ends with a whole document."""
         return self.shard_size or max(1, 16384 // length)
 
     def depth_step(self, length: int) -> int:
-        """On every how many inputs metrics along depth are measured.
+        """The n of every n-th input on which metrics along depth are measured.
 
-        On all of them they would cost more than the model.
-
-        By default on one in 32, and in inputs of more than 256 tokens on one in `length / 8`, so
-        that they take about a fifth of its time; where that would leave too few to say anything, on
-        16 inputs of up to 128 tokens, on 2 of a thousand or more.
+        On all inputs they would cost more than the model. By default it is one input in 32, and one
+        in `length / 8` for inputs of more than 256 tokens, so that the metrics take about a fifth
+        of the model's time. Small studies measure more often: on 16 inputs of up to 128 tokens, on
+        2 of a thousand tokens or more.
         """
         return self.depth_every or self._step(length)
 
@@ -107,7 +106,7 @@ class Options:
 
     @property
     def diagnosed(self) -> dict[str, dict[str, Any]]:
-        """The diagnostics that are asked for, with their thresholds."""
+        """The chosen diagnostics, with their thresholds."""
         chosen = (
             DIAGNOSTICS
             if "diagnostics" in self.only
@@ -116,16 +115,14 @@ class Options:
         return {name: dict(self.thresholds.get(name, {})) for name in chosen}
 
     def diagnostics_step(self, length: int) -> int:
-        """On every how many inputs diagnostics are measured.
+        """The n of every n-th input on which diagnostics are measured.
 
-        One in 32, of more than 256 tokens one in `length / 8`.
-
-        Where that would leave too few to say anything, on 16 inputs of up to 128 tokens, on 2 of a
-        thousand or more.
+        By default 32, and `length / 8` for inputs of more than 256 tokens. Small studies measure
+        more often: on 16 inputs of up to 128 tokens, on 2 of a thousand tokens or more.
         """
         return self.diagnostics_every or self._step(length)
 
     def record(self) -> dict[str, Any]:
-        """As the JSON of a study keeps it."""
+        """The options as `study.json` keeps them."""
         named = {STORED_AS.get(name, name): value for name, value in asdict(self).items()}
         return {**named, "request": self.request.record(), "diagnosed": self.diagnosed}

@@ -1,4 +1,4 @@
-"""The pictures of a study, on disk."""
+"""Drawing the pictures of a study into a folder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .result import Study
 
 
 def draw(study: Study, folder: Path) -> list[Path]:
-    """Draw what the study holds into `folder`; returns the files.
+    """Draw what the study holds into `folder`, and return the files.
 
-    As PNG, and as SVG where that is not ten thousand cells.
+    Every picture is a PNG, and an SVG unless it has ten thousand cells.
     """
     charts = {}
     has = {s.analysis for s in study.spectra}

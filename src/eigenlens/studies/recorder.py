@@ -1,16 +1,16 @@
-"""The pass over the data: fit inputs make the bases, held-out inputs are measured in them.
+"""The pass over the data: fit inputs give the bases, held-out inputs are measured in them.
 
 Every input runs once.
 
 A run goes through three stages, each a function below:
 
-    pilot      the first fit inputs; a sketch of matrices tests all others against them, and without
-               a sketch there is no pilot
+    pilot      the first fit inputs, against which a sketch of matrices tests all others; without a
+               sketch there is no pilot
     fit        the other fit inputs
     held_out   the held-out inputs, one group of documents after the other
 
-All that it has seen is in one `StudyRun`, which can be killed at any moment and goes on from its
-last checkpoint.
+All that it has seen is in one `StudyRun`. It may be killed at any moment and goes on from its last
+checkpoint.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def run_stages(
 ) -> Recording:
     """Run all stages that no earlier run has finished.
 
-    `base_pass` is what they all do with a shard, `work` the folder of checkpoints.
+    `base_pass` is what every stage does with a shard, `work` the folder of checkpoints.
     """
     run = StudyRun.resume_or_begin(base_pass, inputs, matrix, engine, work, progress)
     if run.stage == "pilot":
@@ -109,9 +109,9 @@ def run_stages(
 
 
 def pilot(run: StudyRun) -> None:
-    """The first fit inputs as samples, as many as the sketch has columns.
+    """Run the first fit inputs as samples, as many as the sketch has columns.
 
-    They are the tests of the sketch, which begins with them.
+    They become the tests of the sketch, and its first inputs.
     """
     job, options = run.fit_job(), run.base_pass.options
     size = options.inputs_per_batch(run.inputs.length)
@@ -129,7 +129,7 @@ def pilot(run: StudyRun) -> None:
 
 
 def fit(run: StudyRun) -> None:
-    """All fit inputs, or those behind the pilot."""
+    """Run all fit inputs, or those after the pilot."""
     number, sketched = run.inputs.number(FIT), run.matrix == "sketch"
     first = run.base_pass.options.columns if sketched else 0
     job = run.fit_job(run.sketch_tests if sketched else None)
@@ -147,10 +147,10 @@ def fit(run: StudyRun) -> None:
 
 
 def held_out(run: StudyRun, rows: RowAnalysis | None, matrices: MatrixAnalysis | None) -> None:
-    """The held-out inputs.
+    """Run the held-out inputs.
 
-    When the last shard of a group of documents is in, the variance that the bases hold of this
-    group is measured.
+    After the last shard of a group of documents, the variance of this group that the bases hold is
+    measured.
     """
     job = replace(run.base_pass, matrices=None)
     run.held = job.statistics(named(run.restored, "total "))
@@ -182,10 +182,11 @@ def held_out(run: StudyRun, rows: RowAnalysis | None, matrices: MatrixAnalysis |
 def _complete_groups(
     run: StudyRun, job: Pass, groups: list[list[Shard]], before: int
 ) -> Iterator[PartialFold[State]]:
-    """The shard groups of a stage as they are complete, in order; `before` inputs ran before them.
+    """The shard groups of a stage in order, each as soon as it is complete.
 
-    Depth and diagnostics are added here, since all stages do. Whenever one is due a checkpoint is
-    written: inside a shard group, or behind it, when the stage has added it and asks for the next.
+    `before` inputs ran before them. Depth and diagnostics are added here, as all stages need that.
+    A checkpoint is written whenever one is due: inside a shard group, or after it, when the stage
+    has added it and asks for the next.
     """
     what = f"reading {run.inputs.facts.count(run.total)}"
 
@@ -211,9 +212,9 @@ def _complete_groups(
 def _shard_groups(
     run: StudyRun, bucket: int, start: int, stop: int, size: int | None = None, before: int = 0
 ) -> list[list[Shard]]:
-    """The inputs `start` to `stop` of a bucket in shards of about `size`.
+    """The inputs `start` to `stop` of a bucket, in shards of about `size`.
 
-    `before` inputs of other buckets run before the first of this one.
+    `before` inputs of other buckets run before this one.
     """
     options, length = run.base_pass.options, run.inputs.length
     chosen = np.flatnonzero(run.inputs.buckets == bucket)[start:stop]
@@ -229,7 +230,7 @@ def _add_fit(run: StudyRun, job: Pass, part: PartialFold[State]) -> None:
 def _end_document_group(
     run: StudyRun, analyses: Mapping[str, RowAnalysis | MatrixAnalysis | None]
 ) -> None:
-    """What the bases hold of the group under way, which then joins the others.
+    """Measure what the bases hold of the current group, and add the group to the others.
 
     A group whose shards all failed shows nothing.
     """
@@ -254,5 +255,5 @@ def merge_by_name(mine: dict[str, Statistic], more: Mapping[str, Statistic]) -> 
 
 
 def _all_failed(run: StudyRun, which: str) -> EigenlensError:
-    error = f", the last of them with: {run.failed[-1]['error']}" if run.failed else ""
+    error = f"; the last error was: {run.failed[-1]['error']}" if run.failed else ""
     return EigenlensError(f"every shard of the {which} inputs failed{error}")

@@ -73,22 +73,24 @@ class Study(ModelResultViews):
     def open(
         cls, folder: str | Path, keep: tempfile.TemporaryDirectory[str] | None = None
     ) -> Study:
-        """Open a finished study; a temporary folder that it should `keep` lives as long as it.
+        """Open a finished study.
 
-        Half-written, damaged and foreign folders are refused with the reason.
+        A temporary folder given as `keep` lives as long as the study. Unfinished, damaged and
+        foreign folders are refused with the reason.
         """
         folder = Path(folder)
         if not folder.is_dir():
             raise EigenlensError(f"no such study: {folder} is no folder")
         if not (folder / "study.json").is_file() and any(folder.glob("unfinished*")):
             raise EigenlensError(
-                f"the study in {folder} was interrupted before it was finished; the call that"
-                f" began it goes on with {option('resume')}"
+                f"the study in {folder} was interrupted before it was finished; go on by the same"
+                f" call with {option('resume')}"
             )
         facts = read_result(folder, "study", FORMAT, ("study", "MODEL", "DATA"))
         if facts.pop("seal", None) != seal(facts):
             raise EigenlensError(
-                f"the study in {folder} is damaged: study.json has changed since it was written"
+                f"the study in {folder} is damaged: study.json has changed since it was written;"
+                " make it anew"
             )
         with report_damage(folder, "study"):
             check_record(facts, {f"{name}.safetensors" for name in FILES})
@@ -96,7 +98,8 @@ class Study(ModelResultViews):
             path = folder / name
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
                 raise EigenlensError(
-                    f"the study in {folder} is damaged: {name} is missing or has another size"
+                    f"the study in {folder} is damaged: {name} is missing or has another size;"
+                    " make it anew"
                 )
         return cls(folder, facts, keep)
 
@@ -109,17 +112,18 @@ class Study(ModelResultViews):
             )
         if sha256(self.folder / file) != self.stored["files"][file]["sha256"]:
             raise EigenlensError(
-                f"the study in {self.folder} is damaged: {file} has changed since it was written"
+                f"the study in {self.folder} is damaged: {file} has changed since it was written;"
+                " make it anew"
             )
         return read_tensors(self.folder / file)
 
     def _damage(self, name: str) -> AbstractContextManager[None]:
-        """Around what is made from one of the files."""
+        """A context that reports errors in one of the files as damage."""
         return report_damage(self.folder, "study", f"{name}.safetensors")
 
     @property
     def title(self) -> str:
-        """Model and data, how many inputs of how many documents, and the seconds it took."""
+        """Model and data, the number of inputs and documents, and the seconds it took."""
         facts, data = self.facts, self.facts.data
         return (
             f"{self.name}: {facts.inputs} inputs of {self.length} tokens, {data.inputs_held_out} of"
@@ -129,7 +133,7 @@ class Study(ModelResultViews):
 
     @property
     def length(self) -> int:
-        """Tokens in an input."""
+        """Tokens per input."""
         return self.stored["length"]
 
     @property
@@ -139,22 +143,22 @@ class Study(ModelResultViews):
 
     @property
     def of(self) -> Literal["scores", "pattern"]:
-        """Whether its spectra are of scores or of patterns."""
+        """What the spectra are of: `scores` or `pattern`."""
         return self.stored["options"]["of"]
 
     @property
     def before_rope(self) -> bool:
-        """Whether its scores are those before the rotary embedding."""
+        """Whether the scores are those before the rotary embedding."""
         return self.stored["options"]["before_rope"]
 
     @property
     def diagnostics_every(self) -> int:
-        """Diagnostics saw every so-many-th input."""
+        """The n of every n-th input on which diagnostics were measured."""
         return self.stored["diagnostics"].get("every", 1)
 
     @property
     def partial(self) -> list[dict[str, Any]]:
-        """The shards that failed and are missing, with their documents and errors; usually none."""
+        """The shards that failed, with their documents and errors; usually none."""
         return self.stored.get("partial", [])
 
     @cached_property
@@ -166,13 +170,13 @@ class Study(ModelResultViews):
 
     @property
     def ordered_sites(self) -> list[Site]:
-        """The sites stack by stack, each in the order the model runs them."""
+        """The sites, stack by stack, in the order in which the model runs them."""
         stacks = list(dict.fromkeys(site.stack for site in self.sites))
         return sorted(self.sites, key=lambda site: stacks.index(site.stack))
 
     @property
     def labels(self) -> Labels:
-        """What its heads and layers are called: `L3H4`, of several stacks `encoder L3H4`."""
+        """The labels of heads and layers: `L3H4`, with several stacks `encoder L3H4`."""
         return Labels(site.stack for site in self.ordered_sites)
 
     @cached_property
@@ -195,13 +199,13 @@ class Study(ModelResultViews):
             }
 
     def row_sums(self, part: Literal["fit", "held"] = "fit") -> dict[Site, RowSums]:
-        """First and second moments of the rows of every site."""
+        """The first and second moments of the rows, by site."""
         if part not in HALVES:
             raise unknown_name("part", part, HALVES)
         return self._rows[part]
 
     def moments(self, part: Literal["fit", "held"] = "fit") -> dict[Site, VectorSums]:
-        """Moments of queries and keys of every site."""
+        """The moments of queries and keys, by site."""
         if part not in HALVES:
             raise unknown_name("part", part, HALVES)
         with self._damage("moments"):
@@ -258,9 +262,9 @@ class Study(ModelResultViews):
         return {}
 
     def row_basis(self, scope: Scope, centring: Centring = "centred") -> RowBasis:
-        """Mean, eigenvalues and eigenvectors of rows.
+        """The mean, eigenvalues and eigenvectors of rows.
 
-        `Scope("head", "encoder", 3)` is those of each head of a layer.
+        `Scope("head", "encoder", 3)` gives those of each head of layer 3.
         """
         if (scope, centring) not in self._bases:
             known = sums_by_scope(self.row_sums())
@@ -273,9 +277,10 @@ class Study(ModelResultViews):
 
     @cached_property
     def matrix_results(self) -> dict[Site, dict[str, Tensor]]:
-        """By site: leading eigenvectors `vectors (H, k, T, S)`, centred, `mean` and `variance`.
+        """The spectra of whole matrices by site: `vectors`, `mean` and `variance`.
 
-        The maps `mean` and `variance` are `(H, T, S)`.
+        `vectors (H, k, T, S)` are the leading centred eigenvectors; `mean` and `variance` are maps
+        `(H, T, S)`.
         """
         with self._damage("matrices"):
             return BySite(read_matrices(self._tensors("matrices"), self.sites))
@@ -297,12 +302,12 @@ class Study(ModelResultViews):
         analysis: Literal["rows", "matrices"] = "rows",
         level: Level = "head",
     ) -> Overlap:
-        """How far the leading eigenspaces of the heads (or layers) agree, beside chance."""
+        """The overlap of the leading eigenspaces of heads (or layers), beside chance."""
         spaces = self.eigenspaces(analysis, level, rank, centring)
         return overlap_matrix(spaces, spaces, self.name, self.name)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record per spectrum; None for what another kind of spectrum has."""
+        """One record per spectrum; None for numbers that only other kinds of spectra have."""
         rows = self.spectra.rows()
         names = dict.fromkeys(name for row in rows for name in row)
         return [{**names, **row} for row in rows]
@@ -310,7 +315,7 @@ class Study(ModelResultViews):
     def record(self) -> dict[str, Any]:
         """Everything as plain data, as `--json` prints it.
 
-        The facts, and every number of every head and layer.
+        That is the facts, and every number of every head and layer.
         """
         return {
             "model": self.stored["model"],
@@ -332,7 +337,7 @@ class Study(ModelResultViews):
     def heads(self) -> list[dict[str, Any]]:
         """One record per head: the numbers of its spectra and of its diagnostics.
 
-        Those of spectra are under their analysis and centring.
+        Numbers of spectra are named after their analysis and centring.
         """
         return head_rows(self)
 
@@ -340,13 +345,13 @@ class Study(ModelResultViews):
     def sentence(self) -> str:
         """How many dimensions the heads need.
 
-        Without spectra what is said along depth, or of the heads' roles.
+        Without spectra, what the metrics along depth or the roles of the heads say.
         """
         return (
             dimension_sentence(self.spectra)
             or (self.depth.sentence if self.has("depth") else "")
             or roles_sentence(self.diagnostics)
-            or "This study holds no spectra."
+            or "This study has no spectra."
         )
 
     def printed(self) -> list[TitledTable]:
@@ -356,7 +361,7 @@ class Study(ModelResultViews):
         return study_tables(self)
 
     def rows_to_read(self) -> list[dict[str, Any]]:
-        """Medians of the heads; without spectra the metrics along depth."""
+        """Medians over the heads; without spectra, the metrics along depth."""
         from .tables import depth_rows, summary_rows
 
         if len(self.spectra) or not self.has("depth"):
@@ -364,7 +369,7 @@ class Study(ModelResultViews):
         return depth_rows(self)
 
     def remarks(self) -> list[str]:
-        """What the diagnostics say, each in a line."""
+        """What the diagnostics say, one line each."""
         found = (roles_sentence(self.diagnostics), *self.diagnostics.sentences())
         return [f"- {message}" for message in found if message]
 
@@ -373,9 +378,9 @@ class Study(ModelResultViews):
         return copy_files(self.folder, [*self.stored["files"], "study.json"], folder)
 
     def plot(self) -> Any:
-        """Held-out dimension of every head, layers × heads (an altair chart).
+        """A map of the held-out dimension of every head (an altair chart).
 
-        Without spectra the metrics along depth.
+        Without spectra, the metrics along depth.
         """
         from ..spectra.plots import dimension_map
 

@@ -1,4 +1,4 @@
-"""A study under way: where it stands and all that it has seen, in memory and as a checkpoint."""
+"""The state of a running study, in memory and as a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .study_pass import Pass
 from .survey import MatrixForm
 
 PILOT, FITTED = "pilot.safetensors", "fit.safetensors"
-"""What the pilot and the fit found, on disk beside the checkpoints of later stages."""
+"""The files of what the pilot and the fit found, beside the checkpoints of later stages."""
 
 DocumentGroup = dict[str, dict[Key, Energies]]
-"""What one group of held-out documents showed, by analysis."""
+"""What one group of held-out documents showed, by analysis and scope."""
 
 
 @dataclass
 class StudyRun:
-    """A study under way: what it does, where it stands, and all that it has seen so far.
+    """A running study: what it does, how far it has come, and all that it has seen so far.
 
-    The stages (`pilot`, `fit`, `held_out` of `recorder.py`) change it; a checkpoint is what is seen
-    here, on disk.
+    The stages (`pilot`, `fit`, `held_out` of `recorder.py`) change it; a checkpoint is its content
+    on disk.
     """
 
     base_pass: Pass  # what every stage does with a shard; each adds what it makes of matrices
@@ -71,7 +71,7 @@ class StudyRun:
         work: Path,
         progress: Progress,
     ) -> StudyRun:
-        """A run that goes on from the last checkpoint in `work`, or begins."""
+        """Make a run that goes on from the last checkpoint in `work`, or begins."""
         began, checkpoints = time.perf_counter(), Checkpoints(work)
         first = "pilot" if matrix == "sketch" else "fit"
         where, state = checkpoints.load() or ({"stage": first, "failed": [], "seconds": 0.0}, {})
@@ -117,9 +117,9 @@ class StudyRun:
         return round(time.perf_counter() - self.began, 2)
 
     def fit_job(self, sketch_tests: State | None = None) -> Pass:
-        """What is done with shards of fit inputs.
+        """The pass over a shard of fit inputs.
 
-        The tests of a sketch are known behind the pilot.
+        The tests of a sketch are known after the pilot.
         """
         if sketch_tests is not None:
             return replace(self.base_pass, matrices="sketch", sketch_tests=sketch_tests)
@@ -130,15 +130,15 @@ class StudyRun:
 
     @property
     def sketch_tests(self) -> State:
-        """Of the sketch that the pilot began."""
+        """The tests of the sketch that the pilot began."""
         sketch = self.fit["matrices"]
         assert isinstance(sketch, MatrixSketch)
         return {str(site): x for site, x in sketch.tests.items()}
 
     def state(self) -> State:
-        """What a checkpoint holds of the shard groups that are complete.
+        """The part of a checkpoint for shard groups that are complete.
 
-        The fit has a file of its own when it is over.
+        The fit gets a file of its own when it is over.
         """
         if self.stage == "held":
             mine = {
@@ -153,7 +153,7 @@ class StudyRun:
         return {**mine, **{f"depth:{name}": x for name, x in depth.items()}, **diagnostics}
 
     def save(self, part: PartialFold[State]) -> None:
-        """Write a checkpoint: `part` is the shard group that the run has come to."""
+        """Write a checkpoint; `part` is the current shard group."""
         work = self.checkpoints.folder
         for name in self.unsaved:
             write_tensors(
@@ -188,7 +188,7 @@ def pack_groups(groups: list[DocumentGroup]) -> State:
 
 
 def unpack_groups(state: State) -> list[DocumentGroup]:
-    """From a state whose names have lost `energies:`."""
+    """Read them back, from a state without `energies:` in its names."""
     groups: dict[int, DocumentGroup] = {}
     for name, energy in state.items():
         index, analysis, level, stack, layer, centring, what = name.split("|")

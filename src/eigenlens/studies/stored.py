@@ -1,4 +1,4 @@
-"""What a study found as tensors of its files, and back."""
+"""The findings of a study as tensors of its files, and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Sites = Mapping[Site, SiteInfo]
 
 
 def spectra_tensors(spectra: list[Spectrum]) -> dict[str, Tensor]:
-    """Spectra by analysis, level, centring and scope, all heads of a layer in one tensor."""
+    """Spectra as tensors by analysis, level, centring and scope, one per layer for all heads."""
     grouped: dict[str, list[Spectrum]] = {}
     for s in spectra:
         layer = "" if s.layer is None else s.layer
@@ -56,7 +56,7 @@ def spectra_tensors(spectra: list[Spectrum]) -> dict[str, Tensor]:
 
 
 def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
-    """The inverse; a `ValueError` where the tensors are not those of spectra of these sites."""
+    """Spectra from tensors; a `ValueError` if the tensors do not fit these sites."""
     spectra = []
     stacks = {site.stack for site in sites}
     for name in [name for name in tensors if name.endswith("|numbers")]:
@@ -92,7 +92,7 @@ def read_spectra(tensors: dict[str, Tensor], sites: Sites) -> list[Spectrum]:
         ):
             raise ValueError(f"{prefix} has no spectrum")
         if numbers.shape[1] not in (3, 4):  # earlier studies kept no lower bounds
-            raise ValueError(f"{prefix} has {numbers.shape[1]} numbers beside its spectrum")
+            raise ValueError(f"{prefix} has {numbers.shape[1]} numbers besides its spectrum")
         heads = sites[site].heads if site is not None and level == "head" else 1
         if len(numbers) != heads:
             raise ValueError(f"{prefix} has {len(numbers)} heads and not {heads}")
@@ -127,7 +127,7 @@ def _read_valid_rows(
 ) -> list[ValidRows] | list[None]:
     """The spectra over valid rows of every head.
 
-    None where nothing is masked, or the study is of a version that did not look at it.
+    None if nothing is masked, or if an older version made the study.
     """
     names = {name: f"{prefix}|{name}" for name in ("valid_rows", "valid_numbers")}
     if not any(name in tensors for name in names.values()):
@@ -175,36 +175,38 @@ def halves(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 
 
 def check_rows(state: dict[str, Tensor], sites: Sites) -> None:
-    """Raise a `ValueError` where the sums of rows are not those of these sites."""
+    """Raise a `ValueError` if the sums of rows do not fit these sites."""
     for site, parts in by_site(state).items():
         sizes = check_tensors(str(site), parts, shapes_of(parts))
         if (sizes["H"], sizes["S"]) != (sites[site].heads, sites[site].keys):
-            raise ValueError(f"the rows of {site} have the sizes {sizes}")
+            raise ValueError(f"the rows of {site} have the sizes {sizes}, which do not fit")
 
 
 def check_moments(state: dict[str, Tensor], sites: Sites) -> None:
-    """Raise a `ValueError` where the sums of queries and keys are not those of these sites."""
+    """Raise a `ValueError` if the sums of queries and keys do not fit these sites."""
     names = {"H": "heads", "G": "kv_heads", "T": "queries", "S": "keys", "D": "head_dimension"}
     for site, parts in by_site(state).items():
         sizes = check_tensors(str(site), parts, VECTOR_SHAPES)
         if sizes != {letter: getattr(sites[site], name) for letter, name in names.items()}:
-            raise ValueError(f"the queries and keys of {site} have the sizes {sizes}")
+            raise ValueError(
+                f"the queries and keys of {site} have the sizes {sizes}, which do not fit"
+            )
 
 
 def check_depth(state: dict[str, Tensor]) -> None:
-    """Raise a `ValueError` where these are no metrics along depth."""
+    """Raise a `ValueError` if these are no metrics along depth."""
     for name, x in state.items():
         site, point = field_of(name)
         check_schema(site.layer, LAYER, f"the layer of {name[:80]}")
         check_tensors(str(site), {point: x}, {point: SHAPES[point]})
         if float(x[..., 0].min()) < 0:
-            raise ValueError(f"{name} counts fewer inputs than none")
+            raise ValueError(f"{name} counts a negative number of inputs")
 
 
 def read_matrices(tensors: dict[str, Tensor], sites: Sites) -> dict[Site, dict[str, Tensor]]:
-    """By site: `vectors (H, k, T, S)`, `mean` and `variance` `(H, T, S)`.
+    """The matrices by site: `vectors (H, k, T, S)`, `mean` and `variance` `(H, T, S)`.
 
-    A `ValueError` where they do not fit the sites.
+    A `ValueError` if they do not fit the sites.
     """
     found = by_site(tensors)
     for site, parts in found.items():
@@ -218,7 +220,7 @@ def read_matrices(tensors: dict[str, Tensor], sites: Sites) -> dict[Site, dict[s
             known.keys,
             pairs.number,
         ):
-            raise ValueError(f"the matrices of {site} have the sizes {size}")
+            raise ValueError(f"the matrices of {site} have the sizes {size}, which do not fit")
         for part, fill in (("vectors", 0.0), ("mean", torch.nan), ("variance", torch.nan)):
             parts[part] = pairs.matrices(parts[part].float(), fill=fill)
     return found

@@ -1,4 +1,4 @@
-"""The pass of a model over a shard of a study's inputs, into mergeable states."""
+"""One pass of a model over a shard of a study's inputs, into states that merge."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ Kinds = Mapping[str, Literal["self", "cross"]]
 class Pass:
     """What a stage of a study does with every shard: the job that an engine runs.
 
-    `matrices` says what it makes of whole matrices: it keeps them as samples, `most` at most; adds
-    them to a sketch, by their products with the `sketch_tests`; or projects them on `bases`.
+    `matrices` says what happens to whole matrices: they are kept as samples, at most `most`; added
+    to a sketch, by their products with the `sketch_tests`; or projected on `bases`.
     """
 
     model_ref: ModelRef
@@ -75,10 +75,10 @@ class Pass:
         vars(self).update({**state, **tensors})
 
     def run(self, content: ShardBatches, tick: Tick) -> State:
-        """The state of one shard.
+        """Run one shard and return its state.
 
-        Its batches go through the model, while capture hands every attention call and every block
-        to statistics and diagnostics.
+        Its batches go through the model, and capture hands every attention call and every block to
+        statistics and diagnostics.
         """
         with self.model_ref.running() as model:
             self.sketch_tests = to_device(self.sketch_tests, model.device)
@@ -119,7 +119,7 @@ class Pass:
         }
 
     def statistics(self, state: State | None = None) -> dict[str, Statistic]:
-        """What sees attention calls, by name, from a state or from nothing."""
+        """The statistics that see attention calls, by name, empty or from a state."""
         parts = unpack_states(state or {}, ["rows", "moments", "matrices"])
         made: dict[str, Any] = {}
         of = self.options.of
@@ -142,7 +142,7 @@ class Pass:
         return made
 
     def depth_metrics(self, state: State | None = None) -> DepthMetrics | None:
-        """What sees blocks, from a state or from nothing; None where it is left out."""
+        """The metrics along depth, empty or from a state; None if they are left out."""
         if self.depth is None:
             return None
         own = unpack_states(state or {}, ["depth"])["depth"]
@@ -152,7 +152,7 @@ class Pass:
     def diagnosed(self) -> dict[str, dict[str, Any]]:
         """The diagnostics that see inputs of the study, with their settings.
 
-        The others show themselves inputs of their own.
+        The others run inputs of their own.
         """
         seeing = {"calls", "layers"}
         return {
@@ -167,7 +167,7 @@ class Pass:
         settings: Mapping[str, Mapping[str, Any]],
         states: Mapping[str, State] | None = None,
     ) -> DiagnosticRunner:
-        """These diagnostics, ready for the model."""
+        """The runner of these diagnostics, ready for the model."""
         studied = StudiedModel(model, self.sites)
         every = self.options.diagnostics_step(longest_of(self.sites))
         return DiagnosticRunner.of(studied, settings, every, states, bool(self.block_names))
@@ -179,7 +179,7 @@ class Pass:
 
     @property
     def block_names(self) -> Kinds:
-        """The attention modules whose blocks are to be seen; none where nothing asks for blocks."""
+        """The attention modules whose blocks are to be seen; empty if nothing needs blocks."""
         wanted = self.depth is not None or self.options.diagnosed
         names = attention_kinds(self.sites)
         return names if wanted and block_paths(names) else {}
@@ -187,7 +187,7 @@ class Pass:
 
 @dataclass
 class CaptureRun:
-    """Who sees what of the passes over a shard.
+    """Distributes what the passes over a shard show.
 
     Calls go to the statistics and the diagnostics, blocks to the metrics along depth and the
     diagnostics.
@@ -201,10 +201,10 @@ class CaptureRun:
 
     @contextmanager
     def installed(self, model: Model, names: Kinds) -> Iterator[None]:
-        """Around the passes; `names` are the modules whose blocks are seen, if any.
+        """Capture the passes; `names` are the modules whose blocks are seen, if any.
 
-        Before the rotary embedding a second capture turns queries and keys back for the statistics;
-        diagnostics always see the patterns that the model itself makes.
+        With `before_rope` a second capture undoes the rotation of queries and keys for the
+        statistics; diagnostics always see the patterns that the model itself makes.
         """
         with ExitStack() as hooks:
             if self.runner is not None:
@@ -220,7 +220,7 @@ class CaptureRun:
             yield
 
     def next_batch(self, batch: Mapping[str, Tensor], first: int) -> None:
-        """Before the pass over a batch."""
+        """Announce the pass over a batch."""
         self.first = first
         if self.runner is not None:
             self.runner.shown(batch, first)
@@ -244,9 +244,9 @@ class CaptureRun:
 
 
 def _check_finite(sums: State) -> None:
-    """Per shard: in the sums of the study nobody could tell any more which inputs are at fault."""
+    """Raise an error if a state is not finite, while it is known which inputs it came from."""
     for name, x in sums.items():
         if not bool(torch.isfinite(x).all()):
             raise EigenlensError(
-                f"its {name.partition(':')[0]} are not finite; the model or its inputs are broken"
+                f"its {name.partition(':')[0]} are not finite; check the model and its inputs"
             )

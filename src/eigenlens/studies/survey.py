@@ -1,4 +1,4 @@
-"""One input through the model first: what attends, in which shapes, and what can be measured."""
+"""A first look at a model: what attends, in which shapes, and what can be measured."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MatrixForm = Literal["gram", "sketch"]
 
 @dataclass(frozen=True)
 class DepthForm:
-    """How metrics along depth are measured."""
+    """How metrics along depth are measured: which tokens may be sinks, and on which inputs."""
 
     sinks: tuple[int, int]  # tokens at the front and at the end of an input that may be sinks
     every: int  # of the inputs only every n-th is measured
@@ -48,7 +48,7 @@ class Survey:
 
 
 def survey(model: Model, inputs: Inputs, asked: Options) -> Survey:
-    """Run one input, and leave out what this model or the memory for matrices cannot give."""
+    """Run one input, and leave out what this model or the memory does not allow."""
     sites = probe(model, inputs, asked)
     matrix, no_matrix = matrix_form(sites, inputs, asked)
     depth, no_depth = depth_form(sites, model, asked)
@@ -65,7 +65,7 @@ def probe(model: Model, inputs: Inputs, options: Options) -> dict[Site, SiteInfo
     def note(call: AttentionCall) -> None:
         if call.site.layer == 0 and not bool(torch.isfinite(call.q).all()):
             raise EigenlensError(
-                f"the queries of {call.name} are not finite; the model or its inputs are broken"
+                f"the queries of {call.name} are not finite; check the model and its inputs"
             )
         sites[call.site] = SiteInfo.of_call(call)
 
@@ -84,9 +84,9 @@ def probe(model: Model, inputs: Inputs, options: Options) -> dict[Site, SiteInfo
 def matrix_form(
     sites: Mapping[Site, SiteInfo], inputs: Inputs, options: Options
 ) -> tuple[MatrixForm | None, str]:
-    """The form of matrix spectra.
+    """The form of matrix spectra, or None with the reason why there are none.
 
-    None where they are not asked for, or with the reason where they would take too much memory.
+    The reason is empty if nobody asked for them.
     """
     if "matrices" not in options.only:
         return None, ""
@@ -99,24 +99,24 @@ def matrix_form(
     if needed > options.matrix_memory * 1e9:
         pairs = sum(site.heads * site.pairs for site in sites.values())
         why = (
-            f"matrix spectra would hold {needed / 1e9:.1f} GB at most ({pairs:,} pairs of all"
-            f" heads), over the limit of {options.matrix_memory:g} GB"
+            f"matrix spectra would take up to {needed / 1e9:.1f} GB ({pairs:,} pairs in all"
+            f" heads), more than the limit of {options.matrix_memory:g} GB"
         )
         if options.only == ("matrices",):
             raise EigenlensError(
                 f"{why}; raise {option('matrix_memory', None)}, or lower {option('rank', None)} or"
                 f" {option('max_length', None)}"
             )
-        return None, f"{why}; left out"
+        return None, f"{why}; they were left out"
     return form, ""
 
 
 def depth_form(
     sites: Mapping[Site, SiteInfo], model: Model, options: Options
 ) -> tuple[DepthForm | None, str]:
-    """The form of metrics along depth.
+    """The form of metrics along depth, or None with the reason why there are none.
 
-    None where they are not asked for, or with the reason where the model has no blocks.
+    The reason is empty if nobody asked for them.
     """
     if "depth" not in options.only:
         return None, ""
@@ -134,5 +134,5 @@ def depth_form(
 
 
 def longest_of(sites: Mapping[Site, SiteInfo]) -> int:
-    """The most queries of any site."""
+    """The largest number of queries of any site."""
     return max(site.queries for site in sites.values())

@@ -1,4 +1,4 @@
-"""What one batch takes in memory on its way through the model and the statistics."""
+"""The memory that one batch takes in the model and the statistics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .options import Options
 
 @dataclass(frozen=True)
 class BatchMemory:
-    """Bytes while a batch runs, and bytes that diagnostics keep throughout."""
+    """The bytes while a batch runs, and the bytes that diagnostics keep throughout."""
 
     run: int
     kept: int
@@ -30,9 +30,9 @@ def batch_of(
     inputs: Inputs,
     matrix: str | None,
 ) -> BatchMemory:
-    """What a batch takes: the largest site counts.
+    """The memory that a batch takes; the largest site counts.
 
-    Statistics work on one site after the other, in buffers that are used again.
+    Statistics work on one site after the other and use their buffers again.
     """
     most = max(inputs.number(bucket) for bucket in inputs.groups)
     B = min(options.inputs_per_batch(inputs.length), most)
@@ -52,7 +52,7 @@ def batch_of(
 
 
 def _width(module: nn.Module) -> int:
-    """Numbers per token in flight: copies of the stream, and the inside of the widest block."""
+    """Numbers per token in memory: copies of the stream, and the inside of the widest block."""
     shapes = [layer.weight.shape for layer in module.modules() if isinstance(layer, nn.Linear)]
     return 8 * max((min(shape) for shape in shapes), default=0) + 3 * max(
         (max(shape) for shape in shapes), default=0
@@ -94,7 +94,7 @@ def _site(site: SiteInfo, options: Options, B: int, item: int, matrix: str | Non
 
 
 def mask_form(site: SiteInfo, options: Options) -> str:
-    """The form that the masks of all inputs have together, where the probe saw one input."""
+    """The form of the masks of all inputs, as the probe saw only one input."""
     form = site.mask
     if not options.request.padding:
         return form

@@ -1,4 +1,4 @@
-"""The files of a finished study, and what its record says."""
+"""Writing the files of a finished study, and its record."""
 
 from __future__ import annotations
 
@@ -91,27 +91,28 @@ def _facts(
 
 
 def _notes(model: Model, got: int, asked: int, recording: Recording) -> Iterator[str]:
-    """What a reader of the numbers should know, besides what the survey left out."""
+    """The notes of a study, besides those of the survey."""
     if got < asked:
-        yield f"the data gave {got:,} inputs, fewer than {asked:,}"
+        yield f"the data gave {got:,} inputs, fewer than the {asked:,} that were asked for"
     if recording.depth is not None and not recording.depth.sums:
         yield (
-            f"the blocks of {model.name} pass on no tokens (B, T, C), so there are no metrics along"
-            " depth"
+            f"the blocks of {model.name} do not pass on tokens (B, T, C), so there are no metrics"
+            " along depth"
         )
     if bounds := bound_levels(recording.spectra):
         yield (
-            f"the spectra of whole matrices of {bounds} are lower bounds: the true eigenvalues, and"
-            " shares of variance in the sample, are at least these, and fewer dimensions may do"
+            f"the spectra of whole matrices of {bounds} are lower bounds: the true eigenvalues and"
+            " shares of variance in the sample are at least as large, so fewer dimensions may be"
+            " enough"
         )
     if recording.failed:
         yield describe_failures("the study", recording.failed)
 
 
 def _diagnosed(runner: DiagnosticRunner | None, model: Model) -> dict[str, Any]:
-    """What the findings need besides their numbers.
+    """What findings need besides their numbers.
 
-    Why some do not apply, and the texts of the tokens they name.
+    That is why some do not apply, and the texts of the tokens that they name.
     """
     if runner is None:
         return {}

@@ -127,7 +127,7 @@ BAD = {
     ),
     "no statistic": (
         lambda w, t: ("study", w.model, w.text, "--only", ","),
-        "no statistic is left",
+        "no statistic was named",
     ),
     "of something": (lambda w, t: ("study", w.model, w.text, "--of", "values"), "not of 'values'"),
     "share of 0": (
@@ -175,7 +175,7 @@ BAD = {
     ),
     "compare lengths": (
         lambda w, t: ("compare", w.study, w.shorter),
-        "different lengths cannot be compared: .*16.*12",
+        "studies can only be compared at the same length: .*16 tokens.*12 tokens",
     ),
     "compare one": (lambda w, t: ("compare", w.study), "at least two"),
     "compare another version": (
@@ -188,7 +188,7 @@ BAD = {
     ),
     "compare too much": (
         lambda w, t: ("compare", w.study, w.study, "--ranks", "17"),
-        "17 is more than the 16",
+        "rank must be at most 16, the dimensions of a row, not 17",
     ),
     "compare nothing": (
         lambda w, t: ("compare", w.study, w.study, "--ranks", "4,x"),
@@ -196,9 +196,9 @@ BAD = {
     ),
     "budget of 0": (
         lambda w, t: ("plan", w.study, "--budget", 0),
-        "budget must lie above 0 and at most at 1, not 0",
+        "budget must be above 0 and at most 1, not 0",
     ),
-    "budget of 1.5": (lambda w, t: ("plan", w.study, "--budget", 1.5), "at most at 1, not 1.5"),
+    "budget of 1.5": (lambda w, t: ("plan", w.study, "--budget", 1.5), "at most 1, not 1.5"),
     "budget of nothing": (lambda w, t: ("plan", w.study), "either a budget or an error"),
     "budget and error": (
         lambda w, t: ("plan", w.study, "--budget", 0.5, "--error", 0.1),
@@ -211,7 +211,7 @@ BAD = {
     "plan of nothing": (lambda w, t: ("plan", t / "nowhere", "--budget", 0.5), "no such study"),
     "plan for another model": (
         lambda w, t: ("plan", w.study, "--budget", 0.5, "--model", w.other),
-        "and other has weights",
+        "but other has weights",
     ),
     "plan over a plan": (
         lambda w, t: ("plan", w.study, "--budget", 0.5, "-o", w.plan),
@@ -231,7 +231,7 @@ BAD = {
     ),
     "evaluate another length": (
         lambda w, t: ("evaluate", w.model, w.text, "--plan", w.plan, "--max-length", 20),
-        "up to 16 tokens and 20 are asked for",
+        "up to 16 tokens, not 20",
     ),
     "evaluate over a plan": (
         lambda w, t: ("evaluate", w.model, "--plan", w.plan, "-o", w.plan, "--overwrite"),

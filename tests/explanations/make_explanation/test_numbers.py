@@ -111,7 +111,7 @@ def test_a_label_of_one_token_is_read_there(tokenizer):
     module = DistilBertForTokenClassification(config).eval()
     found = el.explain(module, "a fine film", target=(2, 1), tokenizer=tokenizer)
     assert found.read_at == 2 and found.fixed == [True, False, True, False, True]
-    assert "at which it is read" in found.sentence
+    assert "where the target is read" in found.sentence
 
 
 @pytest.mark.parametrize("name", ["minilm", "llama"])
@@ -129,9 +129,9 @@ def test_one_token_gives_numbers_throughout(mini, llama, name):
     assert all(map(math.isfinite, numbers))
     if found.read_at == 0:  # it is the token at which the target is read
         assert found.free == [] and found.deletion == [] and found.areas() == []
-        assert found.sentence.endswith("; no token can be taken away.")
+        assert found.sentence.endswith(". No token can be taken away.")
     else:
-        assert found.free == [1] and "only 'cat' can be taken away" in found.sentence
+        assert found.free == [1] and "Only 'cat' can be taken away" in found.sentence
     assert "nan" not in found.sentence + found._repr_html_().lower().replace("nano", "")
 
 
@@ -184,6 +184,6 @@ def test_where_a_model_cannot_run_on_fewer_tokens_the_methods_are_kept(
         hook.remove()
     assert found.methods == ["attention", "random"] and found.deletion == []
     assert re.fullmatch(
-        r"without deletion: .* cannot run on an input with . tokens left \(sizes must match\)",
+        r"deletion curves were left out: .* cannot run on an input with . tokens left \(sizes must match\)",
         found.notes[-1],
     )

@@ -34,16 +34,18 @@ def test_the_strongest_tokens_and_who_votes_for_them():
 def test_the_sentence_names_target_tokens_and_the_best_order():
     said = handmade().sentence
     assert said.startswith(
-        "Similarity to 'a dog': cosine 0.8; 2 of 2 methods put 'sat' among the three tokens"
+        "Similarity to 'a dog': cosine 0.8. 2 of 2 methods put 'sat' among the three tokens"
     )
-    assert "2 'the'" in said and "1 'cat'" in said
-    assert "soonest in the order of relevance (area 0.325, 0.475 at random)." in said
-    assert "at which it is read" in handmade(position=3).sentence
+    assert "2 put 'the' there" in said and "1 puts 'cat' there" in said
+    assert (
+        "soonest in the order of relevance (area under the curve 0.325, in random order 0.475)."
+        in said
+    )
+    assert "where the target is read" in handmade(position=3).sentence
     alone = replace(handmade(), scores={"relevance": [0.0, 1.0, 2.0, 3.0, 4.0]}, deletion=[])
     assert (
         alone.sentence
-        == "Similarity to 'a dog': cosine 0.8; by relevance it is 'sat', 'cat' and 'the' that"
-        " matter most."
+        == "Similarity to 'a dog': cosine 0.8. By relevance, 'sat', 'cat' and 'the' matter most."
     )
 
 
@@ -77,7 +79,7 @@ def test_where_areas_are_equal_nobody_wins():
     found = handmade()
     alike = [{**curve, "scores": [0.8, 0.2, 0.1], "auc": 0.325} for curve in found.deletion]
     assert (
-        "alike in the order of every method (area 0.325, 0.325 at random)"
+        "alike in the order of every method (area under the curve 0.325, in random order 0.325)"
         in replace(found, deletion=alike).sentence
     )
     third = [
@@ -86,9 +88,11 @@ def test_where_areas_are_equal_nobody_wins():
         if curve["method"] == "random"
     ]
     two = replace(found, deletion=alike + third).sentence
-    assert "soonest in the order of relevance and gradient × input (area 0.325" in two
+    assert (
+        "soonest in the order of relevance and gradient × input (area under the curve 0.325" in two
+    )
     fixed = replace(found, special=[True] * 5)
-    assert fixed.sentence == "Similarity to 'a dog': cosine 0.8; no token can be taken away."
+    assert fixed.sentence == "Similarity to 'a dog': cosine 0.8. No token can be taken away."
 
 
 def test_a_notebook_shows_lines_and_runs_nothing():

@@ -29,20 +29,20 @@ def test_single_diagnostics_and_thresholds(place, llama, data):
         (
             {"only": ["sink"]},
             (
-                "no statistic 'sink' .did you mean sinks.*; there are rows, .*, and of diagnostics"
+                "no statistic 'sink' .did you mean sinks.*; the statistics are rows, .*, and the diagnostics are"
                 " sinks"
             ),
         ),
         ({"thresholds": {"sinks": {"epsilon": "much"}}}, "epsilon must be a number"),
         ({"thresholds": {"sinks": {"eps": 0.1}}}, "sinks has no setting 'eps'"),
         ({"thresholds": {"snks": {}}}, "no diagnostic 'snks'"),
-        ({"diagnostics_every": 0}, "every n-th input, with n at least 1, not 0"),
-        ({"thresholds": {"sinks": 0.3}}, "the thresholds of sinks are settings by name"),
+        ({"diagnostics_every": 0}, "every n-th input: n must be at least 1, not 0"),
+        ({"thresholds": {"sinks": 0.3}}, "the thresholds of sinks must be a mapping"),
         ({"thresholds": {"spikes": {"size": math.inf}}}, "size"),
         ({"thresholds": {"induction": {"seed": 10**30}}}, "seed must be a whole number"),
         (
             {"only": ["keys"], "thresholds": {"sinks": {"epsilon": 0.2}}},
-            "not among the statistics that were asked for",
+            "not among the statistics of this study",
         ),
     ],
 )

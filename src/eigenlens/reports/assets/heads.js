@@ -117,7 +117,7 @@
     }
     const lines = [...spectral].map(([measure, found]) => [measure.replaceAll("_", " "), ...columns.map((prefix) => found.get(prefix) ?? null)]);
     const tables = [table(["number", "value"], others)];
-    if (lines.length) tables.push(table(["of spectra", ...columns.map((prefix) => prefix.replaceAll("_", " ").trim())], lines));
+    if (lines.length) tables.push(table(["number of the spectrum", ...columns.map((prefix) => prefix.replaceAll("_", " ").trim())], lines));
     return tables;
   };
 

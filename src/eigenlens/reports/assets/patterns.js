@@ -26,12 +26,12 @@
 
   const caption = (record, choice, mode) => {
     const head = record.heads[choice.head];
-    if (choice.candidate === null) return `${mode}: nothing is this cheap for ${head}.`;
+    if (choice.candidate === null) return `${head}, ${mode}: no estimate is this cheap.`;
     if (choice.candidate < 0) return `${head} with exact scores: all of the work, nothing lost.`;
     const [estimator, nominal] = record.candidates[choice.candidate];
-    const at = nominal === null ? "" : ` at ${lens.percent(nominal)}`;
+    const at = nominal === null ? "" : ` at a budget of ${lens.percent(nominal)}`;
     const [work, variation] = [record.work[choice.head][choice.candidate], record.variation[choice.head][choice.candidate]];
-    return `${head} by ${estimator}${at}: ${lens.percent(work)} of the work of exact scores, total variation ${lens.short(variation)} over held-out inputs.`;
+    return `${head} with the estimator ${estimator}${at}: ${lens.percent(work)} of the work of exact scores; on held-out inputs its patterns move by ${lens.short(variation)} in total variation.`;
   };
 
   lens.startPatterns = () => {
