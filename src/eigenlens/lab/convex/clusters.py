@@ -169,7 +169,7 @@ class Clusters:
         return cells.properties(
             width=alt.Step(28),
             height=alt.Step(28),
-            title="What the tokens of a cluster get from each cluster",
+            title="What clusters get from each other",
         )
 
     def _repr_html_(self) -> str:

@@ -165,7 +165,5 @@ def _flow(rows: Sequence[dict[str, Any]]) -> Any:
             y=alt.Y("cluster:O", title="to cluster"),
             color=alt.Color("share:Q", scale=alt.Scale(scheme="blues"), title="share"),
         )
-        .properties(
-            width=200, height=200, title="What the tokens of a cluster get from each cluster"
-        )
+        .properties(width=200, height=200, title="What clusters get from each other")
     )
