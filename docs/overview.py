@@ -1,5 +1,10 @@
-"""The picture at the top of the README: `eigenlens demo`, then `python docs/overview.py demo`."""
+"""The picture at the top of the README, and the figures below it, from the demo's results.
 
+`eigenlens demo`, then `python docs/overview.py demo`. A test compares the figures with the README.
+"""
+
+import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -89,6 +94,24 @@ def depth(run: el.Collapse) -> alt.LayerChart:
     return drawn.properties(width=270, height=210, title=_title(title))
 
 
+def figures(study: el.Study, evaluation: el.Evaluation, run: el.Collapse) -> dict[str, str]:
+    """What the README says of these results, as it says it."""
+    needs = [
+        s.dimension(0.9)
+        for s in study.spectra.select(analysis="rows", level="head", centring="centred")
+    ]
+    end = run.rows()[-1]
+    return {
+        "median": f"{statistics.median(needs):g} of {study.length} dimensions",
+        "few": f"{sum(need <= 16 for need in needs)} of {len(needs)} heads need 16 or fewer",
+        "least": f"the least is {min(needs)}",
+        "work": f"{100 * evaluation.value('share of the multiply-adds for pairs'):.0f} % of the",
+        "cosine": f"a cosine of {evaluation.value('cosine of the embeddings'):.3f}",
+        "whole": f"the whole model keeps it at {end['full']:.2f}",
+        "alone": "below 1e-6" if end["SAN"] < 1e-6 else f"at {end['SAN']:.1g}",
+    }
+
+
 def _title(lines: list[str]) -> alt.Title:
     return alt.Title(
         lines[0], subtitle=lines[1], anchor="start", fontSize=15, subtitleFontSize=12, offset=8
@@ -97,11 +120,12 @@ def _title(lines: list[str]) -> alt.Title:
 
 def main(folder: str) -> None:
     demo = Path(folder)
+    study, run = el.Study.open(demo / "study"), el.Collapse.open(demo / "collapse")
     chart = (
         alt.hconcat(
-            dimensions(el.Study.open(demo / "study")),
+            dimensions(study),
             patterns(el.Plan.open(demo / "plan")),
-            depth(el.Collapse.open(demo / "collapse")),
+            depth(run),
             spacing=34,
         )
         .resolve_scale(color="independent", stroke="independent")
@@ -109,6 +133,9 @@ def main(folder: str) -> None:
         .configure_view(strokeWidth=0)
         .configure_axis(grid=False)
     )
+    kept = figures(study, el.Evaluation.open(demo / "evaluation"), run)
+    text = json.dumps(kept, indent=2, ensure_ascii=False)
+    (PICTURES / "overview.json").write_text(f"{text}\n", encoding="utf-8")
     print(*save_charts({"overview": chart}, PICTURES, only_png=["overview"]))
 
 
