@@ -97,6 +97,7 @@ LONG = (
     "studies/failures/test_clusters.py",
     "run/cluster/test_folding.py",
     "studies/test_resume.py",
+    "docs/test_site.py",
     "plans/test_plans_on_a_cluster.py",
     "studies/diagnostic_runner/test_catalogue.py",
     "cli/commands/test_bad_input.py",
