@@ -78,7 +78,7 @@ def test_the_archive_holds_what_the_two_commands_need(built):
             expected = {f"{folder}/{name}" for name in sources(ROOT / folder)}
             assert {name for name in names if name.startswith(f"{folder}/")} == expected, folder
     tops = {name for name in names if "/" not in name}
-    assert {"Makefile", "pyproject.toml", "constraints.txt", "mkdocs.yml", "LICENSE"} <= tops
+    assert {"Makefile", "pyproject.toml", "constraints.txt", "LICENSE"} <= tops
     assert {path.name for path in ROOT.glob("*.md")} | {"CITATION.cff"} <= tops
     assert built[".gz"].stat().st_size < 20e6
 
