@@ -128,6 +128,15 @@ def warm():
     command.close()
 
 
+@pytest.fixture(scope="session")
+def browser():
+    """The one browser of a process: Playwright has room for no second one beside it."""
+    from reports.browser import chromium
+
+    with chromium() as found:
+        yield found
+
+
 @pytest.fixture
 def run(monkeypatch, capsys):
     """The command in this process: `run("show", folder)` gives its code, standard output and

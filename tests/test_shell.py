@@ -15,8 +15,9 @@ from tiny import some_text, tiny_bert
 
 
 def pasted(printed):
-    """The arguments of the command that a text ends with, as a shell takes it apart."""
-    name, *args = shlex.split(printed[printed.index("eigenlens ", printed.index(" with: ")) :])
+    """The arguments of the command in the last line of a text, as a shell takes it apart."""
+    last = printed.strip().splitlines()[-1]
+    name, *args = shlex.split(last[last.index(": eigenlens ") + 2 :])
     assert name == "eigenlens"
     return args
 
@@ -43,7 +44,10 @@ def test_the_commands_behind_a_study_and_a_plan_run_as_they_are_printed(
         "rows,moments",
     )
     assert made.code == 0, made.err
-    shown = run(*pasted(made.out))
+    page = run(*pasted(made.out))
+    assert page.code == 0 and "report.html" in page.out, page.err
+    more = made.out.splitlines()[-3]
+    shown = run(*pasted(more))
     assert shown.code == 0 and "my model's; $HOME" in shown.out
     planned = run("plan", "./-a study", "--budget", 0.3, "--max-inputs", 4, "-o", 'the "plan"')
     assert planned.code == 0, planned.err

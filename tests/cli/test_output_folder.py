@@ -34,7 +34,7 @@ def test_explain_works_as_often_as_it_is_asked(run, here):
     for number, text in enumerate(("One day", "Another day", "A third"), 1):
         done = run("explain", model, text, "--no-deletion", "--methods", "attention")
         folder = "explanation" if number == 1 else f"explanation-{number}"
-        assert done.code == 0 and f"Everything is in {folder};" in done.out, done.err
+        assert done.code == 0 and f"Everything is in {folder}." in done.out, done.err
         assert (f"the folder is {folder}\n" in done.err) == (number > 1)
         assert Explanation.open(folder).facts.data.name == text
     again = run(

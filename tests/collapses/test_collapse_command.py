@@ -34,7 +34,7 @@ def test_the_command_prints_draws_and_refuses(world, tmp_path, capsys, monkeypat
     code, said = command(model, text, *small)
     assert not code, said.err
     assert (
-        "relative residual behind each block" in said.out and "would" in said.out.splitlines()[-3]
+        "(relative residual) after each block" in said.out and "would" in said.out.splitlines()[-5]
     )
     pictures = {path.name for path in (tmp_path / "out" / "pictures").iterdir()}
     assert pictures >= {

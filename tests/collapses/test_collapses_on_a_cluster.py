@@ -56,11 +56,11 @@ def test_a_cluster_gives_the_numbers_of_this_process_to_the_last_bit(world, clus
     assert found(made.record()) == found(whole)
     assert made.record()["sentence"] == whole["sentence"] and made.notes == ()
     assert {what: (done, total) for what, done, total in messages} == {
-        "full": (44, 44),
-        "SAN": (44, 44),
-        "without norm": (44, 44),
-        "paths": (5, 5),
-        "bounds": (2, 2),
+        "running 44 texts through the full model": (44, 44),
+        "running 44 texts through pure attention (SAN)": (44, 44),
+        "running 44 texts through the model without norm": (44, 44),
+        "splitting the output of 5 texts into paths": (5, 5),
+        "computing bounds on 2 texts": (2, 2),
     }
 
 

@@ -16,7 +16,6 @@ from eigenlens.bench import make_bench
 from eigenlens.bench.speed import SpeedScale
 from eigenlens.cli import app
 from eigenlens.papers import PAPERS
-from reports.browser import chromium
 from tiny import some_text, tiny_bert
 
 RUN = """
@@ -43,12 +42,6 @@ def site(tmp_path_factory):
     build = [sys.executable, "docs/build.py", "-o", str(folder)]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=600)
     return Site(folder, done.returncode, done.stdout + done.stderr)
-
-
-@pytest.fixture(scope="session")
-def browser():
-    with chromium() as found:
-        yield found
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_said():
     op = op_of("bert")
     with pytest.raises(EigenlensError, match=r"\(…, 3, 13, 32\), not \(3, 12, 32\)"):
         op.adjoint(torch.zeros(3, 12, 32))
-    with pytest.raises(EigenlensError, match=r"\(3, 13\) here, not \(13,\)"):
+    with pytest.raises(EigenlensError, match=r"must be \(3, 13\), not \(13,\)"):
         in_out_of(op, torch.ones(13))
     with pytest.raises(EigenlensError, match="at least 2"):
         norms_of(op, torch.ones(3, 13), probes=1)

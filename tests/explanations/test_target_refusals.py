@@ -24,7 +24,7 @@ WRONG = [
         {"target": "a little girl"},
         "'a little girl' is not one token of stories15m but 3",
     ),
-    ("stories15m", {"target": True}, "the target True is no token"),
+    ("stories15m", {"target": True}, "the target must be a token, a class or a label, not True"),
     ("stories15m", {"target": ""}, "the target '' is no token"),
     (
         "stories15m",

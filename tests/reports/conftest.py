@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import eigenlens as el
-from reports.browser import Shown, chromium
+from reports.browser import Shown
 from tiny import of_catalogue, some_text, tiny_bert
 
 
@@ -65,12 +65,6 @@ def tiny(tmp_path_factory, text):
     )
     page = el.report(study, plan, output=folder / "page.html")
     return World(folder, page, study, plan)
-
-
-@pytest.fixture(scope="session")
-def browser():
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture

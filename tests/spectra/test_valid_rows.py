@@ -191,12 +191,12 @@ def test_show_and_report_say_what_the_figure_is_and_give_the_other(run, studies,
             for s in studies["causal"].spectra.select(level="head", centring="centred")
         ]
     )
-    shown = run("show", studies["causal"].folder).out
+    shown = run("show", studies["causal"].folder, "--full").out
     words = "counts as the mean of its key"
     assert (
         words in " ".join(shown.split())
         and "The same over valid rows only" in shown
-        and "90%, valid rows" in shown
+        and "90 %, valid rows" in shown
     )
     assert f"over valid rows only, the median is {middle:g}" in " ".join(shown.split())
     page = el.report(studies["causal"].folder, output=tmp_path / "causal.html").read_text()

@@ -17,6 +17,7 @@ from eigenlens import EigenlensError, Study, load, study
 from eigenlens.errors import EigenlensWarning
 from eigenlens.run.checkpoints import Checkpoints
 from studies.identical import assert_identical
+from studies.stages import stage_of
 from tiny import some_text, tiny_bert
 
 SKETCH = {
@@ -61,7 +62,7 @@ class Stop(Exception):
 
 def interrupted(make, folder, stage, number):
     def progress(what, done, _total):
-        if what == stage and done > number:
+        if stage_of(what) == stage and done > number:
             raise Stop
 
     with pytest.raises(Stop):
@@ -277,7 +278,7 @@ def test_a_disk_that_fails_in_the_middle_loses_nothing(
             spoilt_at = []
 
             def progress(what, done, _total):
-                if what == stage and done > number and not spoilt_at:
+                if stage_of(what) == stage and done > number and not spoilt_at:
                     spoilt_at.append(done)
                     spoil()
 

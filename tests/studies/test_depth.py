@@ -247,9 +247,9 @@ def test_what_is_stored_shown_and_drawn(made, capsys):
         names = [f"depth_output_stable_rank{end}" for end in ("", "_low", "_high")]
         assert [layer[name] for name in names] == [point["mean"], point["low"], point["high"]]
         assert "depth_attention_entropy_without_sinks" in layer
-    show(again)
+    show(again, full=True)
     printed = capsys.readouterr().out
-    assert "Tokens and patterns along depth, mean of 24 inputs" in printed
+    assert "Tokens and patterns along depth, mean over 24 inputs" in printed
     for row, point in zip(depth_rows(again), again.depth.curve("residual"), strict=True):
         assert row["residual"] == point["mean"]
         assert f"{point['mean']:.3f}" in printed

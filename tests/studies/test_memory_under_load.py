@@ -54,7 +54,7 @@ def model(place):
 SOAK = """
 seen = []
 def progress(what, done, total):
-    if what == "fit inputs":
+    if what == "reading 3,000 texts":
         seen.append((done, resident_bytes()))
 study(
     given["model"], given["data"], max_length=16, max_inputs=given["inputs"], batch_size=16,

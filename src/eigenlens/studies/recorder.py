@@ -88,7 +88,7 @@ def run_stages(
             forward_of(base_pass.model_ref.model),
             lambda done, total: progress("looking for induction heads", done, total),
         )
-    progress("computing eigenvalues", 0, 1)
+    progress("computing eigenvalues", run.total, run.total)
     spectra: list[Spectrum] = []
     if rows is not None:
         spectra = rows.spectra([group["rows"] for group in run.document_groups])
@@ -189,6 +189,8 @@ def _complete_groups(
     has added it and asks for the next.
     """
     what = f"reading {run.inputs.facts.count(run.total)}"
+    if run.stage == "held":
+        what += ", now the held-out ones"
 
     def progress(done: int) -> None:
         run.progress(what, before + done, run.total)

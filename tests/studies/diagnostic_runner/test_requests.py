@@ -92,7 +92,7 @@ def test_compare_says_what_changed(run, place, llama, data, made):
     )
     assert row["change"] == pytest.approx(np.mean(np.abs(np.subtract(*values))))
     done = run("compare", made.folder, other.folder)
-    assert done.code == 0 and "Diagnostics: the first study" in done.out
+    assert done.code == 0 and "What heads and layers do in the first study" in done.out
     assert finite(json.loads(run("compare", made.folder, other.folder, "--json").out))["changes"]
     alone = [study(llama, data, **SMALL, only=["sinks"]) for _ in range(2)]
     same = compare(*alone)

@@ -14,6 +14,7 @@ from eigenlens.run.folding import Fold
 from run.processes import Cluster, give_up_soon
 from studies.failures.cases import CASES, FINE
 from studies.identical import assert_identical, assert_same_tensors
+from studies.stages import stage_of
 
 
 class Stop(Exception):
@@ -24,7 +25,7 @@ def stop_after(number, stage="fit inputs"):
     """A report that ends the work in a stage, when so many inputs are done."""
 
     def progress(what, done, _total):
-        if what == stage and done > number:
+        if stage_of(what) == stage and done > number:
             raise Stop
 
     return progress
@@ -55,7 +56,7 @@ def test_what_one_engine_left_another_goes_on_with(
     told = []
     progress = lambda what, done, _total: told.append((what, done))  # noqa: E731
     make("sketch", tmp_path / "s", engine=engines[then], resume=True, progress=progress)
-    assert min(done for what, done in told if what == stage) > (
+    assert min(done for what, done in told if stage_of(what) == stage) > (
         18 if stage == "fit inputs" else 88
     ), "from the beginning"
     assert_identical(undisturbed("sketch"), tmp_path / "s")
@@ -66,9 +67,9 @@ def test_workers_killed_while_they_work_do_not_change_a_bit(make, undisturbed, o
     engine, killed = of_size(2), []
 
     def progress(what, done, _total):
-        victims = {"fit inputs": 1, "held-out inputs": 2}.get(what, 0)
-        if done and victims and what not in killed:
-            killed.append(what)
+        victims = {"fit inputs": 1, "held-out inputs": 2}.get(stage_of(what), 0)
+        if done and victims and stage_of(what) not in killed:
+            killed.append(stage_of(what))
             for process in sorted(engine._client.run(os.getpid).values())[:victims]:
                 os.kill(process, signal.SIGKILL)
 
