@@ -14,6 +14,8 @@ from . import diagnostics, formulas, mechanisms, options
 FROM_ROOT = ("CONTRIBUTING", "RELEASING", "SECURITY", "CHANGELOG")
 NO_PAGES = ("builder", "__pycache__", "*.py", "*.toml")
 """What of `docs/` belongs to the builder, not to the site."""
+NOT_IN_SITE = re.compile(r"<!-- not in the site -->\n.*?<!-- in the site -->\n\n", re.DOTALL)
+"""What a page says to who reads it as a file."""
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
 
@@ -42,7 +44,7 @@ def _no_pages(docs: Path):
 
 
 def _assembled(text: str, page: str, sources: dict[str, str]) -> str:
-    text = formulas.draw(turn_links(text, page, sources))
+    text = formulas.draw(turn_links(NOT_IN_SITE.sub("", text), page, sources))
     for part in (options, mechanisms, diagnostics):
         text = part.fill(text)
     return text

@@ -16,7 +16,7 @@ def models(
 ) -> None:
     """List the models and data sets of the catalogue.
 
-    All have real weights and install from the package registries.
+    The models have real weights; models and data install from the package registries.
     """
     from ..data.datasets import DATASETS
     from ..models.catalogue import MODELS, is_converted

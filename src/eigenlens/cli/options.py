@@ -117,7 +117,7 @@ Float64 = Annotated[
     bool,
     typer.Option(
         "--float64",
-        help="Run the model in double precision (default: as its weights are).",
+        help="Run the model in double precision (default: single precision).",
         rich_help_panel=RUNNING,
     ),
 ]
