@@ -73,10 +73,20 @@ def begin(asked):
     sys.argv = ["eigenlens", *asked["args"]]
 
 
+def load_all():
+    """Load what commands load when they work."""
+    import eigenlens
+    from eigenlens import bench, lab, papers  # noqa: F401
+
+    for name in eigenlens.__all__:
+        getattr(eigenlens, name)
+
+
 def main():
 
     from eigenlens import cli
 
+    load_all()
     gc.collect()
     gc.freeze()  # so that children need not go through all of it when they end
     print("ready", flush=True)

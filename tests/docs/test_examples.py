@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from transformers import AttentionInterface, AttentionMaskInterface
 
 from docs.pages import DOCS, text
 from eigenlens.anatomy import families
@@ -36,6 +37,8 @@ def test_the_examples_of_a_page_run(page, monkeypatch):
     monkeypatch.setattr(families, "READERS", families.READERS)
     for table in ("_registered", "_known", "_aliases"):
         monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
+    for table in (AttentionInterface, AttentionMaskInterface):
+        monkeypatch.setattr(table, "_global_mapping", dict(table._global_mapping))
     blocks = list(RUN.finditer(text(page)))
     assert len(blocks) == len(re.findall(r"^<!-- run -->$", text(page), re.MULTILINE))
     assert len(blocks) >= PAGES[page]

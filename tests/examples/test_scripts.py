@@ -1,9 +1,12 @@
 """Every notebook of `examples/` has the same as a script of commands beside it, which runs."""
 
+import json
 import os
 import re
+import socketserver
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,15 +21,50 @@ def test_every_notebook_has_its_script_and_every_script_its_notebook():
     assert [path.stem for path in SCRIPTS] == [p.stem for p in sorted(EXAMPLES.glob("*.ipynb"))]
 
 
+CALL = """#!{python} -S
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as line:
+    line.connect({address!r})
+    line.sendall(json.dumps([sys.argv[1:], os.getcwd()]).encode() + b"\\n")
+    code, out, err = json.loads(line.makefile().read())
+sys.stdout.write(out), sys.stderr.write(err)
+sys.exit(code)
+"""
+
+
+@pytest.fixture(scope="module")
+def programs(warm, tmp_path_factory):
+    """A folder with an `eigenlens` that passes what it is asked to a process that is warm."""
+    folder = tmp_path_factory.mktemp("programs")
+
+    class Answer(socketserver.StreamRequestHandler):
+        def handle(self):
+            arguments, cwd = json.loads(self.rfile.readline())
+            done = warm(*arguments, cwd=cwd)
+            answer = [done.returncode, done.stdout, done.stderr]
+            self.wfile.write(json.dumps(answer).encode())
+
+    address = str(folder / "line")
+    program = folder / "eigenlens"
+    program.write_text(CALL.format(python=sys.executable, address=address))
+    program.chmod(0o755)
+    with socketserver.UnixStreamServer(address, Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield folder
+        server.shutdown()
+
+
 @pytest.mark.slow
 @pytest.mark.download
 @each_script
-def test_a_script_runs_from_any_folder_and_writes_into_the_one_it_is_given(path, tmp_path):
+def test_a_script_runs_from_any_folder_and_writes_into_the_one_it_is_given(
+    path, programs, tmp_path
+):
     here, out = tmp_path / "here", tmp_path / "a folder"
     here.mkdir()
-    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    folders = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
     # the other core is another test's
-    environment = {**os.environ, "PATH": programs, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         ["sh", path, out], cwd=here, env=environment, capture_output=True, text=True, timeout=240
     )
