@@ -79,6 +79,7 @@ NAVIGATION: Navigation = {
     ],
     "Measurements": [
         "measurements/index.md",
+        "measurements/start.md",
         "measurements/study.md",
         "measurements/diagnostics.md",
         "measurements/reconstruct.md",

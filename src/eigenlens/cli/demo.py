@@ -74,7 +74,8 @@ def demo(
         found = evaluate(MODEL, plan=planned, output_dir=folders["evaluation"], **shared)
         tell(
             "3. How much of the attention scores can be left out?",
-            command("plan", folders["study"], "--budget", str(BUDGET), "-o", folders["plan"]),
+            command("plan", folders["study"], "--budget", str(BUDGET), "-o", folders["plan"])
+            + f"\n  $ {command('evaluate', MODEL, '--plan', folders['plan'])}",
             planned.sentence,
             found.sentence,
         )

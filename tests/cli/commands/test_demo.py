@@ -25,7 +25,7 @@ def test_two_screens_of_questions_and_answers_that_end_with_the_page(run, tmp_pa
     asked = [line for line in lines if line[1:2] == "."]
     assert len(asked) == 4 and all(word in line for word, line in zip(QUESTIONS, asked))
     shown = [line.split()[2] for line in lines if line.startswith("  $ eigenlens ")]
-    assert shown == ["study", "show", "plan", "collapse"]
+    assert shown == ["study", "show", "plan", "evaluate", "collapse"]
     assert all((folder / kind / f"{kind}.json").exists() for kind in ("study", "plan", "collapse"))
     assert lines[-1] == f"Look at the page: {folder / 'report.html'}"
     assert (folder / "report.html").stat().st_size > 100_000
