@@ -99,12 +99,12 @@ def progress_bar() -> Iterator[Progress]:
         return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
     )
     with Progress(*columns, console=console, transient=True) as shown:
-        task = shown.add_task("starting", total=None, rate="")
+        task = shown.add_task("getting ready", total=None, rate="")
 
         def progress(what: str, done: int, total: int) -> None:
             shown.update(

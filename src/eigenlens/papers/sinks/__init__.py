@@ -132,17 +132,7 @@ MAIN_COLUMNS = {
         "steps up",
         "steps down",
     ),
-    "steps": (
-        "model",
-        "layer",
-        "steps",
-        "before",
-        "largest",
-        "largest channel",
-        "amplified channel",
-        "λ₁",
-        "λ₂",
-    ),
+    "steps": STEP[:9],
 }
 paper = Paper(
     "sinks",
