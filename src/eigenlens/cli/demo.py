@@ -63,12 +63,11 @@ def demo(
         if not as_json:
             title = f"Dimensions that each head needs for 90 % (of {studied.length})"
             print_table(title, labelled(layer_rows(studied)))
-        sinks = studied.diagnostics["sinks"].sentence
         tell(
             "2. What do its heads do?",
             command("show", folders["study"]),
             roles_sentence(studied.diagnostics),
-            sinks,
+            studied.diagnostics["sinks"].sentence,
         )
         planned = plan(studied, budget=BUDGET, output_dir=folders["plan"], **shared)
         found = evaluate(MODEL, plan=planned, output_dir=folders["evaluation"], **shared)

@@ -89,7 +89,7 @@ def print_table(title: str, rows: Sequence[dict[str, Any]], full: bool = False) 
 
 def _print_notes(text: str) -> None:
     """Print the lines below a table, each broken between words and indented from then on."""
-    width = min(_console().width, WIDTH)
+    width = _console().width
     for line in text.splitlines():
         begin = len(line.split(" ")[0]) + 1 if line[:1].isdigit() else 0
         for one in textwrap.wrap(

@@ -97,13 +97,8 @@ def layer_rows(
 
     Over all rows or, where a mask cuts them, the `valid`.
     """
-    heads = study.spectra.select(analysis=analysis, level="head", centring=centring)
-    layers: dict[Site, list[Spectrum]] = {}
-    for spectrum in heads:
-        if isinstance(spectrum.at, Head):
-            layers.setdefault(spectrum.at.site, []).append(spectrum)
     rows = []
-    for site, members in layers.items():
+    for site, members in _heads_by_layer(study, analysis, centring).items():
         row: dict[str, Any] = asdict(site)
         for s in members:
             found = (s.valid_rows or s if valid else s).dimension(share)
@@ -114,26 +109,29 @@ def layer_rows(
 
 def layer_summaries(study: Study, centring: str = "centred", share: float = 0.9) -> Rows:
     """One row per layer: its heads of least, median and most held-out dimensions."""
-    layers: dict[Site, list[tuple[float, str]]] = {}
-    for s in study.spectra.select(analysis="rows", level="head", centring=centring):
-        if isinstance(s.at, Head):
-            found = s.dimension(share)
-            number = np.inf if found is None else found
-            layers.setdefault(s.at.site, []).append((number, f"H{s.head}"))
     rows = []
-    for site, members in layers.items():
-        (least, first), *_, (most, last) = [min(members), max(members)]
-        middle = float(np.median([number for number, _ in members]))
+    for site, members in _heads_by_layer(study, "rows", centring).items():
+        found = [(s.dimension(share) or np.inf, s.head) for s in members]
+        (least, first), (most, last) = min(found), max(found)
         rows.append(
             {
                 **asdict(site),
-                "heads": len(members),
-                "least": f"{least:g} ({first})",
-                "median": f"{middle:g}",
-                "most": f"{most:g} ({last})",
+                "heads": len(found),
+                "least": f"{least:g} (H{first})",
+                "median": f"{np.median([number for number, _ in found]):g}",
+                "most": f"{most:g} (H{last})",
             }
         )
     return rows
+
+
+def _heads_by_layer(study: Study, analysis: str, centring: str) -> dict[Site, list[Spectrum]]:
+    """The spectra of each layer's heads."""
+    layers: dict[Site, list[Spectrum]] = {}
+    for spectrum in study.spectra.select(analysis=analysis, level="head", centring=centring):
+        if isinstance(spectrum.at, Head):
+            layers.setdefault(spectrum.at.site, []).append(spectrum)
+    return layers
 
 
 def depth_rows(study: Study) -> list[dict[str, Any]]:
