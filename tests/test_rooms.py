@@ -19,11 +19,11 @@ import eigenlens as el
 from imports import imports
 
 SOURCE = Path(__file__).parents[1] / "src" / "eigenlens"
-BASE = ["errors", "_version", "display", "extras", "hints", "names", "shell", "threads"]
+BASE = ["errors", "_version", "cache", "display", "extras", "hints", "names", "shell", "threads"]
 """Files that belong to everyone. Like rooms they may import what stands before them."""
 LAYERS = {
     "base": BASE,
-    "parts": ["attention", "models", "data"],
+    "parts": ["kernels", "attention", "models", "data"],
     "seeing": ["captures", "anatomy"],
     "numbers": ["stats", "spectra", "diagnostics", "estimators"],
     "running": ["run", "passes"],

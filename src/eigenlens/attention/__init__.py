@@ -17,26 +17,26 @@ from . import (  # noqa: F401  each makes its mechanism known
     uniform_keys,
     window,
 )
-from .block_selection import BlockSettings
-from .blocks import block_attention
 from .call_terms import CallTerms
 from .contract import Mechanism, Settings, Shape
+from .head_forms import HeadForm, LayerForms, planned_attention
 from .head_mix import HeadMix
 from .registry import find, interface, make, mechanism, mechanisms, register, registered
 
 __all__ = [
-    "BlockSettings",
     "CallTerms",
+    "HeadForm",
     "HeadMix",
+    "LayerForms",
     "Mechanism",
     "Settings",
     "Shape",
-    "block_attention",
     "find",
     "interface",
     "make",
     "mechanism",
     "mechanisms",
+    "planned_attention",
     "register",
     "registered",
 ]

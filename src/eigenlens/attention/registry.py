@@ -242,6 +242,16 @@ def register(
     _registered[name] = mechanism
 
 
+def unregister(name: str) -> None:
+    """Take back what `register` made known; a model that still uses it can no longer attend."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    if _registered.pop(name, None) is not None:
+        AttentionInterface._global_mapping.pop(name, None)
+        AttentionMaskInterface._global_mapping.pop(name, None)
+
+
 def registered() -> dict[str, Interface]:
     """List the mechanisms that were registered through this package.
 

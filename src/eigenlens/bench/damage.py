@@ -178,7 +178,8 @@ def measured(
             except EigenlensError as error:
                 refused[key] = str(error)
                 continue
-            tasks.setdefault(key, task_of(model, plain)).add(batch, plain, other)
+            task = tasks.setdefault(key, task_of(model, plain))
+            task.add(task.observe(batch, plain), task.observe(batch, other))
     progress(stage, len(batches), len(batches))
     rows = []
     for mechanism, settings in changes:

@@ -30,8 +30,9 @@ class MaskShape:
 
     form: Literal["full", "rectangle", "causal", "fixed", "varied"]
     valid: Tensor | None  # (B or 1, H or 1, T, S) bool; None where form is full or causal
-    queries: Tensor | None = None  # (B, T) bool, where form is rectangle
-    keys: Tensor | None = None  # (B, S) bool, where form is rectangle
+    # (B, T) and (B, S) bool, where form is rectangle, or varied and causal but for padding
+    queries: Tensor | None = None
+    keys: Tensor | None = None
 
 
 class MaskShapes:
@@ -124,4 +125,7 @@ def find_shape(
         rows, keys = valid.any(3)[:, 0], valid.any(2)[:, 0]  # (B, T), (B, S)
         if torch.equal(valid[:, 0], rows[:, :, None] & keys[:, None, :]):
             return MaskShape("rectangle", valid, rows.expand(B, T), keys.expand(B, S))
+        both = rows[:, :, None] & keys[:, None, :]
+        if T == S and torch.equal(valid[:, 0], both & causal_pairs(T, S, valid.device)[0]):
+            return MaskShape("varied", valid, rows.expand(B, T), keys.expand(B, S))
     return MaskShape("varied", valid)

@@ -204,12 +204,13 @@ def attention_function(
 ) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """`attend(call)` for the modules of `model`, as a function for the attention interface.
 
-    It stays with the model: a hook on its forward notices where a pass begins. Attention of the
+    It stays with the model: a hook on its forward notices where a pass begins, until the function's
+    `forget()`. Attention of the
     `full_model` outside of `model`, for example in a task's head, is as before; that of any other
     model is an error.
     """
     session = Session(model, attend, replaces=True, any_thread=True)
-    model.register_forward_pre_hook(session.start_pass)
+    hook = model.register_forward_pre_hook(session.start_pass)
     known = weakref.WeakSet((full_model or model).modules())
     attend_by: Callable[..., tuple[Tensor, Tensor | None]] = functools.partial(
         _attention, watches=[_Watching(session)]
@@ -224,7 +225,9 @@ def attention_function(
             )
         return attend_by(module, *args, **kwargs)
 
-    return functools.wraps(_attention)(attention)
+    wrapped: Any = functools.wraps(_attention)(attention)
+    wrapped.forget = hook.remove
+    return wrapped
 
 
 @contextlib.contextmanager

@@ -37,8 +37,8 @@ from .terminal import show
 @app.command(
     cls=Command,
     epilog=example(
+        "eigenlens plan smollm2-study --loss 1% --max-length 4096",
         "eigenlens plan book-study --budget 0.25 -o book-plan",
-        "eigenlens plan smollm2-study --blocks --budget 0.3 --max-length 4096",
     ),
 )
 def plan(
@@ -47,12 +47,23 @@ def plan(
         list[str] | None,
         typer.Argument(help="Data to choose on (default: what the study held out of its own)."),
     ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help=(
+                "How much worse the model may get, such as 1% or 0.005: the fastest plan within"
+                " that (default: none; give this, --budget or --error)."
+            ),
+            rich_help_panel=MEASURE,
+        ),
+    ] = None,
     budget: Annotated[
         float | None,
         typer.Option(
             help=(
-                "Work as a share of that of exact scores, such as 0.25; with --blocks of causal"
-                " attention (default: none; give this or --error)."
+                "Work as a share of that of exact scores, such as 0.25, simulated; with --blocks of"
+                " full attention, in seconds (default: none)."
             ),
             rich_help_panel=MEASURE,
         ),
@@ -61,8 +72,8 @@ def plan(
         float | None,
         typer.Option(
             help=(
-                "Most total variation of a head's patterns, from 0 to 1, such as 0.05 (default:"
-                " none)."
+                "Most total variation of a head's patterns, from 0 to 1, such as 0.05, simulated"
+                " (default: none)."
             ),
             rich_help_panel=MEASURE,
         ),
@@ -72,8 +83,8 @@ def plan(
         typer.Option(
             "--blocks",
             help=(
-                "Block-adaptive attention for long inputs of a language model (default: an"
-                " estimator of scores per head)."
+                "With --budget: leave keys out of long inputs (default: an estimator of scores per"
+                " head, simulated)."
             ),
             rich_help_panel=MEASURE,
         ),
@@ -86,10 +97,16 @@ def plan(
     ] = None,
     max_length: Annotated[
         int | None,
-        typer.Option(help="With --blocks: tokens per input (default: 4096).", rich_help_panel=DATA),
+        typer.Option(
+            help="Tokens per input (default: those of the study; 4096 with --blocks).",
+            rich_help_panel=DATA,
+        ),
     ] = None,
     max_inputs: Annotated[
-        int | None, inputs_option(1, " to choose on (default: 16; 1 with --blocks)")
+        int | None,
+        inputs_option(
+            1, " to choose on (default: 16; with --loss 8, and 8 to check on; 1 with --blocks)"
+        ),
     ] = None,
     model: Annotated[
         str | None,
@@ -107,11 +124,12 @@ def plan(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Choose cheaper attention for every head.
+    """Make attention faster within a loss, or cheaper within a budget.
 
-    Every head of a studied model gets an estimator of its scores, within a budget or an error,
-    chosen on held-out inputs; with --blocks every key-value head gets a threshold for
-    block-adaptive attention on long inputs.
+    With --loss every head gets the form that makes the model fastest, in seconds on this machine,
+    as long as its own measure stays within the loss on held-out documents. With --budget or --error
+    every head gets an estimator of its scores, which is simulated: it counts what a kernel would
+    save.
     """
     from ..plans import plan as make
     from ..run.charts import save_charts
@@ -121,6 +139,7 @@ def plan(
     with progress_bar() as progress:
         made = make(
             study,
+            loss=loss,
             budget=budget,
             error=error,
             blocks=blocks,
@@ -135,7 +154,7 @@ def plan(
             device=device,
             progress=progress,
         )
-    drawn = save_charts({"shares" if blocks else "budgets": made.plot()}, output_dir)
+    drawn = save_charts({"budgets" if made.simulated else "shares": made.plot()}, output_dir)
     if as_json:
         print(json.dumps({**made.record(), "pictures": [str(path) for path in drawn]}))
         return

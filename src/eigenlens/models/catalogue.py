@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from eigenlens.cache import cache_folder
 from eigenlens.errors import EigenlensError
 from eigenlens.extras import needs
-from eigenlens.models.fetch import Source, cache_folder, fetch
+from eigenlens.models.fetch import Source, fetch
 from eigenlens.names import unknown_name
 
 log = logging.getLogger(__name__)

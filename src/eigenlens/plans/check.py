@@ -45,6 +45,9 @@ SCHEMA = {
     "heads": [HEAD],
     "parts": TableSchema([{"heads": [LAYER], "estimator": str, "settings": SETTINGS}]),
     "blocks?": (dict, None),
+    "sparse?": (dict, None),
+    "weights?": ({"dtype": str, "values": TableSchema([NUMBER])}, None),
+    "search?": (dict, None),
     "examples?": (
         {
             "tokens": [TableSchema([str])],
@@ -69,7 +72,7 @@ def check_plan(record: dict[str, Any]) -> None:
     check_schema(record, SCHEMA, "it")
     if not record["heads"]:
         raise ValueError("it has no heads")
-    if not record.get("blocks"):
+    if not record.get("blocks") and not record.get("sparse"):
         for i, head in enumerate(record["heads"]):
             check_schema(head["total_variation"], MEASURED, f"it.heads[{i}].total_variation")
         for site in record["parts"]:

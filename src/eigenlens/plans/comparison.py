@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import time
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -13,10 +16,11 @@ from torch import Tensor
 
 from ..captures import AttentionCall, capture
 from ..estimators.measures import Sums
-from ..models.forward import forward_of
+from ..models.forward import forward_of, prefill_of
 from ..models.load import Model
 from ..passes.model_ref import ModelRef
 from ..passes.shards import ShardBatches, to_device
+from ..run.memory import peak_of
 from ..run.shards import Tick
 from ..stats import State
 from .tasks import Task, task_of
@@ -36,6 +40,12 @@ class Change(Protocol):
 
     def applied(self, model: Model) -> AbstractContextManager[Any]:
         """Change the model while the block runs."""
+
+    def calls(self) -> Mapping[str, int]:
+        """How many attention calls of changed passes were `planned`, and how many exact, by reason.
+
+        Empty if every call is changed.
+        """
 
 
 @dataclass
@@ -73,10 +83,14 @@ class CallComparison:
 
 @dataclass
 class Passed:
-    """The measure of the task so far, and the seconds of plain and changed passes."""
+    """The measure of the task so far, and what plain and changed passes took."""
 
     task: Task
     seconds: tuple[float, float]
+    memory: tuple[int, int]
+    """The most bytes that a pass needed beyond the model and its inputs."""
+    inputs: int
+    calls: Counter[str]
 
 
 @dataclass
@@ -98,33 +112,42 @@ class TimedPass:
     def run(self, content: ShardBatches, tick: Tick) -> Passed:
         task: Task | None = None
         plain_seconds = changed_seconds = 0.0
-        done = 0
+        memory, done, calls = (0, 0), 0, Counter[str]()
         with self.model_ref.running() as model:
-            forward = forward_of(model, with_head=True)
+            prefill = prefill_of(model)
             for given in content.batches:
                 batch = to_device(given, model.device)
-                if not self._warm:
-                    forward(batch)  # the first pass of a process is slower
+                if not self._warm:  # the first passes of a process are slower
+                    plain_bytes = peak_of(partial(prefill, batch), model.device)
+                    with self.change.applied(model):
+                        changed_bytes = peak_of(partial(prefill, batch), model.device)
+                    memory = (plain_bytes, changed_bytes)
                     self._warm = True
                 begin = time.perf_counter()
-                plain = forward(batch)
-                middle = time.perf_counter()
+                output = prefill(batch)
+                plain_seconds += time.perf_counter() - begin
+                task = task or task_of(model, output)
+                plain = task.observe(batch, output)
+                del output
+                before = Counter(self.change.calls())
                 with self.change.applied(model):
-                    changed = forward(batch)
-                plain_seconds, changed_seconds = (
-                    plain_seconds + middle - begin,
-                    changed_seconds + time.perf_counter() - middle,
-                )
-                task = task or task_of(model, plain)
-                task.add(batch, plain, changed)
+                    begin = time.perf_counter()
+                    output = prefill(batch)
+                    changed_seconds += time.perf_counter() - begin
+                calls += Counter(self.change.calls()) - before
+                task.add(plain, task.observe(batch, output))
                 done += len(next(iter(batch.values())))
                 tick(done)
         assert task is not None
-        return Passed(task, (plain_seconds, changed_seconds))
+        return Passed(task, (plain_seconds, changed_seconds), memory, done, calls)
 
     def merge(self, mine: Passed, theirs: Passed) -> Passed:
         task = copy.deepcopy(mine.task)  # on a cluster a state may be needed again
         task.merge(theirs.task)
         return Passed(
-            task, (mine.seconds[0] + theirs.seconds[0], mine.seconds[1] + theirs.seconds[1])
+            task,
+            (mine.seconds[0] + theirs.seconds[0], mine.seconds[1] + theirs.seconds[1]),
+            (max(mine.memory[0], theirs.memory[0]), max(mine.memory[1], theirs.memory[1])),
+            mine.inputs + theirs.inputs,
+            mine.calls + theirs.calls,
         )

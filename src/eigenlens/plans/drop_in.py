@@ -200,6 +200,9 @@ class DropIn:
     def applied(self, model: Model) -> contextlib.AbstractContextManager[Mechanism]:
         return use_attention(model, self.mechanism)
 
+    def calls(self) -> Mapping[str, int]:
+        return {}
+
     def inputs(
         self, used: UsedModel, max_inputs: int, max_length: int | None, padding: bool
     ) -> tuple[HeldOut, list[str]]:

@@ -24,11 +24,16 @@ MEASURES = {
     "pairs": "share of the pairs computed exactly",
     "work": "share of the multiply-adds for pairs",
 }
-BLOCK_MEASURES = {
+SPARSE_MEASURES = {
     "output_error": "relative error of the attention output",
-    "work": "share of the work of causal attention",
-    "work_planned": "share of the work of causal attention, at fitting",
+    "work": "share of the work of full attention",
+    "work_planned": "share of the work of full attention, at fitting",
 }
+OLD_SPARSE_MEASURES = {
+    name: label.replace("full attention", "causal attention")
+    for name, label in SPARSE_MEASURES.items()
+}
+"""Their names in evaluations of version 0.1.0."""
 DROP_IN_MEASURES = {
     "total_variation": "total variation of the patterns",
     "top_1": "top-1 agreement of the patterns",
@@ -36,6 +41,14 @@ DROP_IN_MEASURES = {
     "work": "share of the multiply-adds of full attention",
 }
 SECONDS = "seconds of the whole passes"
+FIRST_TOKEN = "seconds to the first token, per input"
+PER_SECOND = "inputs per second"
+MEMORY = "most memory of a pass, MB beyond the model"
+ATTENTION = "seconds of attention, per input"
+SIMULATED = (
+    "The plan is simulated: its arithmetic is dense and counts what a kernel would save, so its"
+    " seconds say nothing and are not shown"
+)
 TASKS = ("perplexity", "top-1 agreement", "cosine of the embeddings")
 """The measure a model is judged by; it has one of them."""
 AGREEMENT = {
@@ -62,10 +75,18 @@ SCHEMA = {
             "target": TableSchema((*PLAIN, list, dict)),
             "model": {"name": str, "fingerprint": (str, None)},
             "study?": (str, None),
+            "simulated?": bool,
         },
     },
     "summary": [
-        {"measure": str, "plain": MEASURED, "planned": MEASURED, "change?": (MEASURED, None)}
+        {
+            "measure": str,
+            "plain": MEASURED,
+            "planned": MEASURED,
+            "change?": (MEASURED, None),
+            "low?": (MEASURED, None),
+            "high?": (MEASURED, None),
+        }
     ],
     "heads": [
         {
@@ -119,11 +140,21 @@ class Evaluation(ModelResultViews):
         return self.stored.get("plan", {}).get("target", {})
 
     @property
+    def simulated(self) -> bool:
+        """Whether its plan is simulated: seconds then say nothing.
+
+        Evaluations of old versions do not know; theirs are if they have patterns of a plan.
+        """
+        known = self.stored["plan"].get("simulated")
+        patterns = any(row["measure"] == MEASURES["total_variation"] for row in self.summary)
+        return (patterns and "attention" not in self.target) if known is None else known
+
+    @property
     def sentence(self) -> str:
         """What the changed model loses, for which share of the work, and whether it got faster."""
         rows = {row["measure"]: row for row in self.summary}
         task = next((rows[measure] for measure in TASKS if measure in rows), None)
-        lost = [] if task is None else [_change(task)]
+        lost = [] if task is None else [_change(task) + _interval(self.summary)]
         if MEASURES["total_variation"] in rows:
             lost.append(
                 "the attention patterns move by"
@@ -137,12 +168,13 @@ class Evaluation(ModelResultViews):
         else:
             lost.append(
                 "the attention output has a relative error of"
-                f" {rows[BLOCK_MEASURES['output_error']]['planned']:.3f}"
+                f" {rows[SPARSE_MEASURES['output_error']]['planned']:.3f}"
             )
-            work = _block_work(rows)
+            work = _sparse_work(rows)
         dropped = self.target.get("attention")
         what = "the plan" if dropped is None else f"{dropped} attention and no training"
-        return f"With {what} {', and '.join(lost)}. This takes {work}. {_speed(rows[SECONDS])}."
+        speed = SIMULATED if self.simulated else _speed(rows)
+        return f"With {what} {', and '.join(lost)}. This takes {work}. {speed}."
 
     def value(self, measure: str) -> float:
         """The figure of the changed model: `evaluation.value("cosine of the embeddings")`."""
@@ -212,18 +244,33 @@ def _check(found: Evaluation) -> None:
     _ = found.sentence
 
 
-def _block_work(rows: dict[str, dict[str, Any]]) -> str:
+def _sparse_work(rows: dict[str, dict[str, Any]]) -> str:
     """The share of the work that was counted here, beside the planned one.
 
-    Evaluations of old versions know only the planned share.
+    Evaluations of old versions name causal attention, and may know only the planned share.
     """
-    planned = rows[BLOCK_MEASURES["work_planned"]]["planned"]
-    if BLOCK_MEASURES["work"] not in rows:
-        return f"a planned {percent(planned, 1)} of the work of causal attention (not counted here)"
+    names = SPARSE_MEASURES
+    if names["work_planned"] not in rows:
+        names = OLD_SPARSE_MEASURES
+    whole = names["work"].removeprefix("share of ")
+    planned = rows[names["work_planned"]]["planned"]
+    if names["work"] not in rows:
+        return f"a planned {percent(planned, 1)} of {whole} (not counted here)"
     return (
-        f"{percent(rows[BLOCK_MEASURES['work']]['planned'], 1)} of the work of causal attention"
+        f"{percent(rows[names['work']]['planned'], 1)} of {whole}"
         f" ({percent(planned, 1)} were planned)"
     )
+
+
+def _interval(summary: list[dict[str, Any]]) -> str:
+    """The mean rise over inputs and its interval, in brackets; nothing if it is not known."""
+    for row in summary:
+        low, high = row.get("low"), row.get("high")
+        if low is not None and high is not None:
+            what = row["measure"].removesuffix(", mean over inputs")
+            ends = f"95 % interval {100 * low:.2f} to {100 * high:.2f} %"
+            return f" ({what} {100 * row['planned']:.2f} % on average over inputs, {ends})"
+    return ""
 
 
 def _change(row: dict[str, Any]) -> str:
@@ -239,11 +286,19 @@ def _change(row: dict[str, Any]) -> str:
     return f"the {row['measure']} goes from {plain:.4g} to {planned:.4g} ({change})"
 
 
-def _speed(row: dict[str, Any]) -> str:
+def _speed(rows: dict[str, dict[str, Any]]) -> str:
+    """How much faster the model got, end to end, and its attention where that was timed."""
+    row = rows[SECONDS]
     plain, planned = row["plain"], row["planned"]
     seconds = f"{planned:.3g} s instead of {plain:.3g} s for all passes"
     if abs(planned - plain) <= SAME * plain:
-        return f"The model is about as fast as before ({seconds})"
-    if planned < plain:
-        return f"The model got {plain / max(planned, 1e-9):.2f} times faster ({seconds})"
-    return f"The model got {planned / max(plain, 1e-9):.2f} times slower ({seconds})"
+        found = f"The model is about as fast as before ({seconds})"
+    elif planned < plain:
+        found = f"The model got {plain / max(planned, 1e-9):.2f} times faster ({seconds})"
+    else:
+        found = f"The model got {planned / max(plain, 1e-9):.2f} times slower ({seconds})"
+    if ATTENTION in rows:
+        attention = rows[ATTENTION]["plain"] / max(rows[ATTENTION]["planned"], 1e-9)
+        found += f", its attention alone {attention:.2f} times"
+        found += " as fast" if attention < 1 else " faster"
+    return found

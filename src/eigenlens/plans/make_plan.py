@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,10 +23,10 @@ from ..run.result_folder import check_output_dir
 from ..run.run_all import describe_failures
 from ..shell import option
 from ..studies import Study
-from .block_plans import make_block_plan
 from .choose import within_budget, within_error
 from .examples import take
 from .held_out import check_share, held_out_of, use_studied_model
+from .make_sparse_plan import make_sparse_plan
 from .result import KEPT, KEPT_OF_MODEL, Choice, Plan, PlanPart
 from .site_statistics import NEEDED, site_statistics
 from .trials import Calibration, Measured, Trials
@@ -37,6 +38,7 @@ SHAPE = ("keys", "head_dimension", "pairs")
 def plan(
     study: Study | str | Path,
     *,
+    loss: float | str | None = None,
     budget: float | None = None,
     error: float | None = None,
     blocks: bool = False,
@@ -51,44 +53,50 @@ def plan(
     device: str | None = "auto",
     progress: Progress = silent,
 ) -> Plan:
-    """Choose cheaper attention for every head of a studied model, within a budget or an error.
+    """Choose cheaper attention for every head of a studied model: within a loss, or a budget.
 
-    Without `blocks` every head gets an estimator of its scores. The candidates are fitted from the
-    study alone and measured on held-out inputs. With `blocks` every key-value head of a causal
-    language model gets a threshold for block-adaptive attention on long inputs; that takes one
-    forward and one backward pass, and one more forward pass per threshold that is tried.
+    With `loss` the plan is the fastest one, in seconds on this machine, that keeps the model's own
+    measure within the loss on documents that nothing was fitted on: the perplexity of a language
+    model, `1 − cosine` of the embeddings of any other. Every head attends densely, to a window, or
+    to the keys that a few rows choose. With `blocks` such forms are chosen within a budget of
+    pairs, and the loss is not measured. Otherwise every head gets an estimator of its scores; such
+    a plan is simulated: it computes densely and counts what a kernel would save.
 
     Parameters
     ----------
     study : Study, str or Path
-        The study, or its folder. It needs the statistics `rows` and `moments` (with `blocks` none).
+        The study, or its folder. A plan of estimators needs its statistics `rows` and `moments`.
+    loss : float or str, optional
+        How much worse the model may get, as a share (`0.01`) or in percent (`"1%"`).
     budget : float, optional
-        The mean work per head, above 0 and at most 1. Without `blocks` a share of the multiply-adds
-        of exact scores that grow with the pairs; with `blocks` a share of the work of causal
-        attention: scores, values and selection. The budget goes to the heads that need it most.
+        Instead of a loss: the mean work per head, above 0 and at most 1. With `blocks` a share of
+        the pairs of full attention, selection included; otherwise a share of the multiply-adds of
+        exact scores. The budget goes to the heads that need it most.
     error : float, optional
-        Instead of a budget: every head gets the cheapest estimator whose total variation from the
-        true patterns is at most this, above 0 and at most 1. Not with `blocks`.
+        Instead of either: every head gets the cheapest estimator whose total variation from the
+        true patterns is at most this, above 0 and at most 1.
     blocks : bool, default False
-        Plan block-adaptive attention for long inputs. Needs a budget.
+        With a budget: leave keys out of long inputs instead of estimating scores.
     estimators : str or sequence of str, optional
-        Names of the estimators to choose from, as a list or with commas. Default: all. Not with
-        `blocks`.
+        Names of the estimators to choose from, as a list or with commas. Default: all. Only for a
+        plan of estimators.
     max_length : int, optional
-        Tokens per input of a plan of `blocks`. Default: 4096. Without `blocks` the length is that
-        of the study, and this is refused.
+        Tokens per input. Default: as the study; with `blocks` 4096. A plan of estimators has the
+        length of its study, and this is refused.
     max_inputs : int, optional
-        At most this many inputs to choose on. Default: 16, with `blocks` 1.
+        At most this many inputs to choose on, and with `loss` as many to check the plan on.
+        Default: 16, with `loss` 8, with `blocks` 1.
     model : str, Path, nn.Module or Model, optional
         The studied model, where it is no longer where the study found it. Default: loaded again.
     data : str, Path, array or sequence of them, optional
-        Data to choose on, as for `study`. Default: what the study held out of its own data.
+        Data to choose on, as for `study`. Default: what the study held out of its own data; for a
+        plan that leaves keys out, the data of the study.
     output_dir : str or Path, optional
         The folder of the plan. Default: none is written.
     overwrite : bool, default False
         Overwrite an existing folder.
     seed : int, default 0
-        Random choices of pairs and landmarks. Not with `blocks`, which draws nothing.
+        Random choices of pairs and landmarks. Only for a plan of estimators.
     device : str or None, default "auto"
         Where the model runs, such as `"cpu"` or `"cuda"`; `"auto"` is a GPU if there is one, `None`
         is where the model is.
@@ -98,36 +106,41 @@ def plan(
     Returns
     -------
     Plan
-        The choice of every head, which can be applied to the model, saved and evaluated.
+        The choice of every head, which can be applied to the model, saved and evaluated. If no
+        plan within the loss is faster, every head is dense, and the plan says so.
 
     Raises
     ------
     EigenlensError
-        If neither or both of `budget` and `error` are given, if options exclude each other, if the
-        study or its model or data cannot serve, or if no choice stays within the budget.
+        If not exactly one of `loss`, `budget` and `error` is given, if options exclude each other,
+        if the study or its model or data cannot serve, if no choice stays within the budget, or if
+        too few documents are left to choose and check on.
 
     Examples
     --------
+    >>> plan("smollm2-study", loss="1%", max_length=4096).save("FAST")
     >>> plan("minilm-study", budget=0.25).total_variation
-    >>> plan("smollm2-study", budget=0.3, blocks=True, max_length=4096).save("LONG")
     """
-    if blocks:
-        budget = _check_blocks(budget, error, estimators, seed)
-        return make_block_plan(
+    share = None if loss is None else loss_of(loss)
+    if blocks or share is not None:
+        _check_sparse(share, budget, error, blocks, estimators, seed)
+        return make_sparse_plan(
             study,
-            budget,
-            4096 if max_length is None else max_length,
-            1 if max_inputs is None else max_inputs,
-            model,
-            data,
-            output_dir,
-            overwrite,
-            device,
-            progress,
+            budget=budget,
+            loss=share,
+            max_length=4096 if max_length is None and share is None else max_length,
+            max_inputs=max_inputs,
+            model=model,
+            data=data,
+            output_dir=output_dir,
+            overwrite=overwrite,
+            device=device,
+            progress=progress,
         )
     if max_length is not None:
         raise EigenlensError(
-            f"a plan has the length of its study; max_length is only for {option('blocks')}"
+            "a plan of estimators has the length of its study; max_length is only for"
+            f" {option('loss', None)} and {option('blocks')}"
         )
     _check_target(budget, error)
     max_inputs = 16 if max_inputs is None else max_inputs
@@ -192,33 +205,57 @@ def plan(
 def _check_target(budget: float | None, error: float | None) -> None:
     if (budget is None) == (error is None):
         raise EigenlensError(
-            "a plan needs either a budget or an error: give one of the two, such as"
-            f" {option('budget', 0.25)} or {option('error', 0.05)}"
+            "a plan needs a loss, a budget or an error: give one of them, such as"
+            f" {option('loss', '1%')}, {option('budget', 0.25)} or {option('error', 0.05)}"
         )
     for name, value in (("budget", budget), ("error", error)):
         if value is not None:
             check_share(name, value)
 
 
-def _check_blocks(
+def loss_of(given: float | str) -> float:
+    """A loss as a share, from a share or from percent: `0.01` or `"1%"`.
+
+    >>> loss_of("0.5%")
+    0.005
+    """
+    text = str(given).strip()
+    try:
+        value = float(text.rstrip("%").strip()) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise EigenlensError(
+            f"the loss must be a share between 0 and 1 such as 0.01, or percent such as 1%, not"
+            f" {given!r}"
+        )
+    return value
+
+
+def _check_sparse(
+    loss: float | None,
     budget: float | None,
     error: float | None,
+    blocks: bool,
     estimators: str | Sequence[str] | None,
     seed: int,
-) -> float:
-    """The budget of a plan of blocks; an error if it is missing or other options are given."""
-    given = [
-        name
-        for name, value in (("error", error), ("estimators", estimators), ("seed", seed or None))
-        if value is not None
-    ]
-    if given:
+) -> None:
+    """An error if a plan that leaves keys out lacks its target, or gets other options."""
+    if loss is not None and blocks:
         raise EigenlensError(
-            f"a plan of blocks takes only a budget, and no {' and no '.join(given)}"
+            f"{option('loss', None)} finds the forms of heads by itself; leave out"
+            f" {option('blocks')}"
         )
-    if budget is None:
+    others: dict[str, Any] = {"error": error, "estimators": estimators, "seed": seed or None}
+    if loss is not None:
+        others["budget"] = budget
+    given = [name for name, value in others.items() if value is not None]
+    what = "a plan within a loss" if loss is not None else "a plan of blocks"
+    if given:
+        own = "a loss" if loss is not None else "a budget"
+        raise EigenlensError(f"{what} takes only {own}, and no {' and no '.join(given)}")
+    if loss is None and budget is None:
         raise EigenlensError(f"a plan of blocks needs a budget, such as {option('budget', 0.3)}")
-    return budget
 
 
 def _check_study(study: Study) -> None:

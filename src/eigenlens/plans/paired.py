@@ -16,10 +16,13 @@ from ..run.engine import Engine
 from ..run.progress import Progress
 from ..run.run_all import describe_failures, run_all
 from ..run.shards import Job
+from ..stats.intervals import t_interval
 from ..stats.statistic import by_site
-from .comparison import CallComparison, Change, TimedPass
-from .evaluation import SECONDS, Evaluation
+from .comparison import CallComparison, Change, Passed, TimedPass
+from .evaluation import FIRST_TOKEN, MEMORY, PER_SECOND, SECONDS, Evaluation
 from .held_out import HeldOut
+from .sparse_plan import REASONS
+from .tasks import Perplexity, Task
 
 S = TypeVar("S")
 KEPT = ("model", "data", "length", "inputs", "notes", "versions", "created")
@@ -60,21 +63,28 @@ class PairedEvaluation:
         )
         return by_site(state), used
 
-    def full_passes(self) -> list[dict[str, Any]]:
-        """The measure of the task and the seconds of full passes, plain and changed in turn.
+    def full_passes(self, simulated: bool) -> list[dict[str, Any]]:
+        """The measure of the task, and what full passes take, plain and changed in turn.
 
         The seconds are the sum over all processes; several workers on one machine make them
-        noisier.
+        noisier. A simulated change has none.
         """
         found, _ = self._run(
             "full passes",
-            "timing both models on",
+            "running both models on" if simulated else "timing both models on",
             TimedPass(self.model_ref, self.engine.threads, self.change),
         )
-        return [
-            *found.task.result(),
-            {"measure": SECONDS, "plain": found.seconds[0], "planned": found.seconds[1]},
-        ]
+        self._note_calls(found)
+        return [*found.task.result(), *_rise(found.task), *([] if simulated else _costs(found))]
+
+    def _note_calls(self, found: Passed) -> None:
+        exact = {why: n for why, n in found.calls.items() if why != "planned"}
+        if exact:
+            whole = sum(found.calls.values())
+            why = "; ".join(f"{n} for {REASONS.get(name, name)}" for name, n in exact.items())
+            self.notes.append(
+                f"{sum(exact.values())} of {whole} attention calls were attended exactly: {why}"
+            )
 
     def evaluation(
         self,
@@ -82,13 +92,14 @@ class PairedEvaluation:
         heads: list[dict[str, Any]],
         used: int,
         change: dict[str, Any],
+        simulated: bool = False,
     ) -> Evaluation:
         """Run full passes, and join their measures with `local`, those of single calls.
 
         `used` is the number of inputs in `local` and in the rows per head; `change` describes the
         change.
         """
-        rows = [*local, *self.full_passes()]
+        rows = [*local, *self.full_passes(simulated)]
         facts = Facts.now(
             self.held.model.facts,
             self.held.inputs.facts,
@@ -96,8 +107,33 @@ class PairedEvaluation:
             inputs=used,
             notes=self.notes,
         )
-        stored = {**facts.record(*KEPT, by_name=True), "plan": change}
+        stored = {**facts.record(*KEPT, by_name=True), "plan": {**change, "simulated": simulated}}
         return Evaluation(stored, [with_change(row) for row in rows], heads)
+
+
+def _rise(task: Task) -> list[dict[str, Any]]:
+    """How much worse an input got on average, with the 95 % interval over inputs."""
+    mean, low, high = t_interval(task.rises)
+    row = {"measure": f"{task.rise}, mean over inputs", "plain": 0.0, "planned": mean}
+    return [{**row, "low": low, "high": high}]
+
+
+def _costs(found: Passed) -> list[dict[str, Any]]:
+    plain, planned = found.seconds
+    rows = [{"measure": SECONDS, "plain": plain, "planned": planned}]
+    n = max(found.inputs, 1)
+    if isinstance(found.task, Perplexity):
+        rows.append({"measure": FIRST_TOKEN, "plain": plain / n, "planned": planned / n})
+    else:
+        rows.append(
+            {
+                "measure": PER_SECOND,
+                "plain": n / max(plain, 1e-9),
+                "planned": n / max(planned, 1e-9),
+            }
+        )
+    memory = [b / 1e6 for b in found.memory]
+    return [*rows, {"measure": MEMORY, "plain": memory[0], "planned": memory[1]}]
 
 
 def with_change(row: dict[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from ..attention.head_forms import full_attention
 from ..captures import AttentionCall, Site
 from ..data.arrays import ArrayName
 from ..data.inputs import Inputs, Request, prepare
@@ -15,11 +19,12 @@ from ..errors import EigenlensError
 from ..estimators.measures import Errors, Truth
 from ..models.load import Model
 from ..passes.use_model import UsedModel
-from .block_plans import block_errors
-from .evaluation import BLOCK_MEASURES, MEASURES, Evaluation
+from .evaluation import ATTENTION, MEASURES, SPARSE_MEASURES, Evaluation
+from .gradients import servable
 from .held_out import HeldOut, is_own_array, names_of
 from .paired import PairedEvaluation, head_rows, means
 from .result import Plan
+from .sparse_plan import SparsePlan, padded_form
 
 
 @dataclass(frozen=True)
@@ -31,17 +36,20 @@ class PlanChange:
     @classmethod
     def of(cls, plan: Plan) -> PlanChange:
         """The change by a plan, without the plan's examples, which only a report needs."""
-        return cls(Plan(plan.stored, plan.choices, plan.parts, plan.blocks))
+        return cls(Plan(plan.stored, plan.choices, plan.parts, plan.sparse))
 
-    def compare(self, call: AttentionCall) -> dict[str, Tensor]:
-        if self.plan.blocks is not None:
-            return block_errors(call, self.plan.blocks)
+    def compare(self, call: AttentionCall) -> dict[str, Tensor] | None:
+        if self.plan.sparse is not None:
+            return sparse_errors(call, self.plan.sparse)
         errors = Errors()
         errors.add(Truth(call), self.plan.scores(call))
         return errors.sums
 
     def applied(self, model: Model) -> AbstractContextManager[None]:
         return self.plan.applied(model)
+
+    def calls(self) -> Mapping[str, int]:
+        return self.plan.tally.record()
 
     def inputs(
         self, used: UsedModel, max_inputs: int, max_length: int | None, padding: bool
@@ -50,8 +58,7 @@ class PlanChange:
         plan, stored = self.plan, self.plan.request
         model, scratch = plan.check(used.model), used.scratch
         of_tokens = model.kind not in {"vision", "audio"}
-        bound = plan.blocks is None and of_tokens
-        if max_length is not None and bound and max_length > plan.length:
+        if max_length is not None and of_tokens and max_length > plan.length:
             raise EigenlensError(
                 f"the plan is for inputs of up to {plan.length} tokens, not {max_length}; give"
                 " fewer tokens, or make a plan from a study of that length"
@@ -87,7 +94,7 @@ class PlanChange:
     def evaluate(self, paired: PairedEvaluation) -> Evaluation:
         """Measure errors of scores and patterns; for a plan of blocks, errors of outputs."""
         plan = self.plan
-        if plan.blocks is None:
+        if plan.sparse is None:
             sums, used = paired.calls("patterns")
             errors = {site: Errors(x) for site, x in sums.items()}
             heads = [
@@ -101,15 +108,15 @@ class PlanChange:
                 local += _multiply_adds(plan, errors)
         else:
             outputs, used = paired.calls("outputs")
-            heads = _block_heads(plan, outputs)
-            local = means(heads, BLOCK_MEASURES)
+            heads = _sparse_heads(plan, outputs)
+            local = [*means(heads, SPARSE_MEASURES), *attention_seconds(outputs, used)]
         change = {
             "target": plan.target,
             "model": plan.stored["model"],
             "study": plan.stored["study"]["name"],
             "work": plan.work,
         }
-        return paired.evaluation(local, heads, used, change)
+        return paired.evaluation(local, heads, used, change, simulated=plan.simulated)
 
 
 def _not_seen(plan: Plan, inputs: Inputs) -> tuple[list[int], list[str]]:
@@ -130,10 +137,12 @@ def _check_other(plan: Plan, inputs: Inputs) -> None:
         raise EigenlensError("the study was made from these inputs; evaluate on other data")
 
 
-def _block_heads(plan: Plan, outputs: dict[Site, dict[str, Tensor]]) -> list[dict[str, Any]]:
+def _sparse_heads(plan: Plan, outputs: dict[Site, dict[str, Tensor]]) -> list[dict[str, Any]]:
     rows = []
     for choice in plan.choices:
-        sums = outputs[choice.at.site]
+        sums = outputs.get(choice.at.site)
+        if sums is None:  # cross-attention, which no plan covers
+            continue
         squared, squares, work, number = (
             float(sums[name][choice.head]) for name in ("squared", "squares", "work", "inputs")
         )
@@ -148,6 +157,56 @@ def _block_heads(plan: Plan, outputs: dict[Site, dict[str, Tensor]]) -> list[dic
             }
         )
     return rows
+
+
+def sparse_errors(call: AttentionCall, plan: SparsePlan) -> dict[str, Tensor] | None:
+    """Sums per head `(H,)`: squared error of the planned output, squares of the true one, work.
+
+    All are weighted by inputs; `seconds (2,)` are those of torch's attention and of the plan's,
+    in turn. Where the model attends as before, the error is 0 and the work 1. None for attention
+    that has no plain form to compare with.
+    """
+    if not servable(call):
+        return None
+    why, valid = (
+        padded_form(call, plan.layers[call.site].causal)
+        if call.site in plan.layers
+        else ("layer", None)
+    )
+    causal = call.site not in plan.layers or plan.layers[call.site].causal
+    if why is not None:
+        for causal in (True, False):
+            other, valid = padded_form(call, causal)
+            if other is None:
+                break
+        else:
+            return None
+    begin = time.perf_counter()
+    true = full_attention(call.q, call.k, call.v, causal, call.scale, valid)
+    middle = time.perf_counter()
+    output = plan.attend(call)
+    end = time.perf_counter()
+    real = 1.0 if valid is None else valid[:, None, :, None]
+    squares = (true * real).double().square().sum((0, 2, 3)).cpu()
+    squared = torch.zeros_like(squares)
+    if output is not None:
+        squared = ((output - true) * real).double().square().sum((0, 2, 3)).cpu()
+    number = torch.full((call.heads,), float(len(call.q)), dtype=torch.float64)
+    planned = middle - begin if output is None else end - middle
+    return {
+        "squared": squared,
+        "squares": squares,
+        "inputs": number,
+        "work": plan.shares(call) * number,
+        "seconds": torch.tensor([middle - begin, planned], dtype=torch.float64),
+    }
+
+
+def attention_seconds(outputs: dict[Site, dict[str, Tensor]], inputs: int) -> list[dict[str, Any]]:
+    """Seconds of attention per input, by torch's own kernel and by the plan."""
+    plain, planned = sum((sums["seconds"] for sums in outputs.values()), torch.zeros(2)).tolist()
+    n = max(inputs, 1)
+    return [{"measure": ATTENTION, "plain": plain / n, "planned": planned / n}]
 
 
 def _multiply_adds(plan: Plan, errors: dict[Site, Errors]) -> list[dict[str, Any]]:

@@ -21,14 +21,16 @@ from ..errors import EigenlensError
 from ..estimators.candidates import ESTIMATORS
 from ..estimators.estimator import Estimate, Estimator
 from ..models.load import Model, load
+from ..models.weights import same_weights
 from ..passes.facts import Facts, ModelResultViews
 from ..run.files import made_folder, read_tensors, sha256, write_tensors
 from ..run.result import TitledTable
 from ..run.result_folder import read_result, report_damage, write_result
-from .blocks import BlockPlan
 from .check import check_plan, with_new_names
 from .examples import FILE as EXAMPLES
 from .examples import Examples
+from .installed import install, uninstall
+from .sparse_plan import SparsePlan, Tally
 from .target import target_label
 
 FORMAT = 1
@@ -37,7 +39,7 @@ NUMBERS = (torch.float64, torch.float32, torch.int64, torch.bool)
 KEPT = ("eigenlens", "model", "created", "seconds", "length")
 """The facts that a plan keeps, in their order."""
 KEPT_OF_MODEL = ("fingerprint", "architecture", "source", "place", "name")
-NO_FACTS = {"format", "parts", "heads", "sha256", "blocks", "examples"}
+NO_FACTS = {"format", "parts", "heads", "sha256", "blocks", "sparse", "examples"}
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,13 @@ class Choice:
 
 
 class Plan(ModelResultViews):
-    """An estimator for every head of a model.
+    """How every head of a model attends: by a form that leaves keys out, or by an estimator.
 
     >>> plan = Plan.open("PLAN")
     >>> with plan.applied(model):            # any model the study could capture
     ...     model(**inputs)
-    >>> # or for good, in a transformers model
-    >>> el.attention.register("planned", plan.mechanism(model))
-    >>> model.set_attn_implementation("planned")
+    >>> plan.install(model)                  # or for good
+    >>> plan.uninstall(model)
     """
 
     def __init__(
@@ -84,14 +85,24 @@ class Plan(ModelResultViews):
         stored: dict[str, Any],
         choices: tuple[Choice, ...],
         parts: dict[Site, list[PlanPart]],
-        blocks: BlockPlan | None = None,
+        sparse: SparsePlan | None = None,
         examples: Examples | None = None,
     ) -> None:
         self.stored, self.choices, self.parts = stored, choices, parts
-        self.blocks = blocks
-        """Block-adaptive attention for long inputs, in place of estimators of scores."""
+        self.sparse = sparse
+        """Attention that leaves keys out, in place of estimators of scores."""
         self.examples = examples
-        """True and reconstructed patterns of a few inputs; None for a plan of blocks."""
+        """True and reconstructed patterns of a few inputs; None for a sparse plan."""
+        self.tally = Tally() if sparse is None else sparse.tally
+        """How many calls were attended by the plan, and how many exactly, by reason."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its arithmetic is dense: it counts what a kernel would save, and saves nothing.
+
+        Plans of estimators are simulated; plans that leave keys out are faster in seconds.
+        """
+        return self.sparse is None
 
     @property
     def labels(self) -> Labels:
@@ -106,8 +117,12 @@ class Plan(ModelResultViews):
     @property
     def title(self) -> str:
         """Model and data, the length of the inputs, and the budget or error."""
-        kind = "plan" if self.blocks is None else "plan of blocks"
-        return f"{self.name}: {kind} for {self.length} tokens, {target_label(self.target)}"
+        return f"{self.name}: {self.kind} for {self.length} tokens, {target_label(self.target)}"
+
+    @property
+    def kind(self) -> str:
+        """The plan in two words: whether it is simulated."""
+        return "simulated plan" if self.simulated else "plan"
 
     @property
     def length(self) -> int:
@@ -116,7 +131,7 @@ class Plan(ModelResultViews):
 
     @property
     def target(self) -> dict[str, float]:
-        """The target that it was made for: `{"budget": 0.25}` or `{"error": 0.05}`."""
+        """What it was made for: `{"loss": 0.01}`, `{"budget": 0.25}`, `{"error": 0.05}`."""
         return self.stored["target"]
 
     @property
@@ -126,7 +141,7 @@ class Plan(ModelResultViews):
 
     @property
     def curve(self) -> list[dict[str, Any]]:
-        """One row per estimator and budget, mean over heads; empty for a plan of blocks."""
+        """One row per estimator and budget, mean over heads; empty for a sparse plan."""
         return self.stored["curve"]
 
     @property
@@ -138,7 +153,7 @@ class Plan(ModelResultViews):
     def total_variation(self) -> float:
         """The mean total variation over heads, on the inputs it was chosen on.
 
-        NaN for a plan of blocks, which estimates no scores.
+        NaN for a sparse plan, which estimates no scores.
         """
         return sum(
             math.nan if c.total_variation is None else c.total_variation for c in self.choices
@@ -175,15 +190,27 @@ class Plan(ModelResultViews):
         return Estimate(scores, pairs, work)
 
     def attend(self, call: AttentionCall) -> Tensor | None:
-        """The output `(B, H, T, E)` with estimated scores.
+        """The output `(B, H, T, E)` under the plan; None if the plan does not cover the call.
 
-        None for the steps of a decoder with a cache, which stay exact.
+        The model then attends exactly: in the steps of generation after the first, for inputs
+        longer than the plan was made for, and for masks it cannot serve. The tally counts them.
         """
-        if self.blocks is not None:
-            return self.blocks.attend(call)
+        if self.sparse is not None:
+            return self.sparse.attend(call)
+        why = None
         if call.kind == "self" and call.q.shape[2] != call.k.shape[2]:
+            why = "decoding"
+        elif max(call.q.shape[2], call.k.shape[2]) > self._longest(call):
+            why = "long"
+        if why is not None:
+            self.tally.exact[why] += 1
             return None
+        self.tally.planned += 1
         return call.pattern_of(self.scores(call).scores) @ call.values
+
+    def _longest(self, call: AttentionCall) -> int:
+        """The most keys that the estimators of a call's site were fitted on."""
+        return self.stored["shapes"].get(str(call.site), {}).get("keys", self.length)
 
     @contextlib.contextmanager
     def applied(self, model: nn.Module | Model) -> Iterator[None]:
@@ -191,6 +218,19 @@ class Plan(ModelResultViews):
         loaded = self.check(model)
         with replace_attention(loaded.backbone, self.attend):
             yield
+
+    def install(self, model: nn.Module | Model) -> None:
+        """Let the model attend by the plan until `uninstall`.
+
+        >>> plan.install(model)
+        >>> model.generate(**inputs)        # the prompt by the plan, what follows exactly
+        """
+        loaded = self.check(model)
+        install(loaded, self.attend)
+
+    def uninstall(self, model: nn.Module | Model) -> None:
+        """Let the model attend as before `install`."""
+        uninstall(load(model, device=None))
 
     def mechanism(self, model: nn.Module | Model) -> Callable[..., tuple[Tensor, Tensor | None]]:
         """The plan as a function of the attention interface, for `el.attention.register`."""
@@ -206,7 +246,9 @@ class Plan(ModelResultViews):
         """Load the model; an error if its weights are not those the plan was made for."""
         loaded = load(model, device=None)
         mine, theirs = self.facts.model, loaded.facts
-        if mine.fingerprint != theirs.fingerprint:
+        sample = self.stored.get("weights")
+        other = mine.fingerprint != theirs.fingerprint
+        if other and not (sample and same_weights(sample, loaded.module)):
             raise EigenlensError(
                 f"the plan was made for {mine.name} with weights {mine.fingerprint}, but this"
                 f" is {loaded.name} with weights {theirs.fingerprint}; make a study and a plan"
@@ -223,6 +265,8 @@ class Plan(ModelResultViews):
             for i, part in enumerate(parts)
             for name, x in part.estimator.tensors.items()
         }
+        if self.sparse is not None:
+            tensors |= self.sparse.tensors
         write_tensors(folder / "plan.safetensors", tensors)
         record = {"format": FORMAT, **self.record(), "sha256": sha256(folder / "plan.safetensors")}
         if self.examples is not None:
@@ -253,14 +297,17 @@ class Plan(ModelResultViews):
                 ]
                 for key, entries in record["parts"].items()
             }
-            blocks = BlockPlan.from_record(record["blocks"]) if record.get("blocks") else None
+            found = record.get("sparse") or record.get("blocks")
+            sparse = (
+                SparsePlan.from_record(found, _finite(tensors), record["length"]) if found else None
+            )
             examples = Examples.open(folder, record["examples"]) if record.get("examples") else None
             choices = tuple(
                 Choice(**{field.name: head[field.name] for field in fields(Choice)})
                 for head in record["heads"]
             )
             facts = {key: record[key] for key in record if key not in NO_FACTS}
-        return cls(facts, choices, parts, blocks, examples)
+        return cls(facts, choices, parts, sparse, examples)
 
     def record(self) -> dict[str, Any]:
         """Everything but the tensors as plain data, as `--json` prints it."""
@@ -275,13 +322,13 @@ class Plan(ModelResultViews):
             ]
             for site, parts in self.parts.items()
         }
-        blocks = None if self.blocks is None else self.blocks.record()
+        sparse = None if self.sparse is None else self.sparse.record()
         examples = None if self.examples is None else self.examples.record()
         return {
             **self.stored,
             "heads": self.rows(),
             "parts": parts,
-            "blocks": blocks,
+            "sparse": sparse,
             "examples": examples,
         }
 
@@ -311,12 +358,12 @@ class Plan(ModelResultViews):
     def plot(self) -> Any:
         """Draw the error of every estimator against the budget (an altair chart).
 
-        For a plan of blocks, draw the share of attention that each head keeps.
+        For a sparse plan, draw the share of attention that each head keeps.
         """
         from .plots import budget_curves, head_map
 
-        if self.blocks is not None:
-            return head_map(self.rows(), "work", "Share of causal attention that each head keeps")
+        if self.sparse is not None:
+            return head_map(self.rows(), "work", "Share of full attention that each head computes")
         point = {"work": self.work, "total_variation": self.total_variation}
         return budget_curves(self.curve, point)
 
@@ -325,14 +372,23 @@ class Plan(ModelResultViews):
         heads = ", ".join(
             f"{name} in {numbered(number, 'head')}" for name, number in chosen.most_common()
         )
-        lost = "" if self.blocks is not None else f", total variation {self.total_variation:.3g}"
+        lost = "" if self.sparse is not None else f", total variation {self.total_variation:.3g}"
         target = target_label(self.target)
         name = self.facts.model.name
-        kind = "plan" if self.blocks is None else "plan of blocks"
         return (
-            f"<{kind} for {name}, {self.length} tokens, {target}: work {self.work:.3g}{lost};"
+            f"<{self.kind} for {name}, {self.length} tokens, {target}: work {self.work:.3g}{lost};"
             f" {heads}>"
         )
+
+
+def _finite(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors; an error if one of them holds NaN or infinity."""
+    for name, x in tensors.items():
+        if x.dtype not in NUMBERS or not bool(x.isfinite().all()):
+            raise EigenlensError(
+                f"the plan is damaged: {name} is {x.dtype}, or holds NaN or infinity"
+            )
+    return tensors
 
 
 def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> PlanPart:
@@ -350,11 +406,7 @@ def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> Pla
         raise EigenlensError(
             f"the plan is damaged: the tensors of {prefix.rstrip('|')} do not fit its heads"
         )
-    for name, x in mine.items():
-        if x.dtype not in NUMBERS or not bool(x.isfinite().all()):
-            raise EigenlensError(
-                f"the plan is damaged: {prefix}{name} is {x.dtype}, or holds NaN or infinity"
-            )
+    _finite({prefix + name: x for name, x in mine.items()})
     return PlanPart(tuple(entry["heads"]), kind(entry["settings"], mine))
 
 

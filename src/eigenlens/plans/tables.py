@@ -105,15 +105,48 @@ def _estimators(choices: Sequence[Choice]) -> str:
 def plan_sentence(plan: Plan) -> str:
     """What share of the work the plan takes, and how far it moves the patterns."""
     kinds = _estimators(plan.choices)
-    if plan.blocks is not None:
-        return (
-            f"{len(plan.choices)} heads ({kinds}) take {percent(plan.work, 1)}"
-            " of the work of causal attention, the choice of blocks included."
-        )
+    if plan.sparse is not None:
+        return sparse_sentence(plan, kinds)
     worst = max(plan.choices, key=lambda choice: choice.total_variation or 0.0)
     return (
-        f"{len(plan.choices)} heads ({kinds}) take {percent(plan.work, 1)}"
+        f"Simulated: {len(plan.choices)} heads ({kinds}) would take {percent(plan.work, 1)}"
         " of the work of exact scores. On held-out inputs their attention patterns move by"
         f" {plan.total_variation:.3f} in total variation on average (0: not at all, 1: completely),"
         f" most in {plan.labels(worst.at)} ({worst.total_variation:.3f})."
+    )
+
+
+def sparse_sentence(plan: Plan, kinds: str) -> str:
+    """What a plan that leaves keys out computes, gains and loses; plainly if it gains nothing."""
+    found = plan.stored.get("search") or {}
+    kept = (
+        f"{len(plan.choices)} heads ({kinds}) take {percent(plan.work, 1)} of the work of full"
+        " attention, the choice of keys included."
+    )
+    if "loss" not in plan.target:
+        return kept
+    took, loss = found["pass"], percent(plan.target["loss"], 2)
+    if not found["pays"]:
+        start = found.get("pays_from")
+        share = percent(took["attention"] / took["seconds"], 0)
+        when = (
+            f"from about {start} tokens on it would"
+            if start is not None and start > plan.length
+            else "at no length that this model reads would one"
+            if start is None
+            else f"none within {loss} is faster"
+        )
+        return (
+            f"At {plan.length} tokens attention is {share} of this model's time: no plan pays;"
+            f" {when}. Every head attends as before."
+        )
+    checked, predicted = found["checked"], found["predicted"]
+    speed = checked["plain_seconds"] / checked["seconds"]
+    low, high = checked["interval"]
+    return (
+        f"At {plan.length} tokens the model is {speed:.2f} times faster within a loss of {loss}:"
+        f" on {checked['documents']} documents that nothing was chosen on it gets"
+        f" {percent(checked['rise'], 2)} worse on average (95 % interval {percent(low, 2)} to"
+        f" {percent(high, 2)}), and a single document by at most"
+        f" {percent(predicted['document'], 2)} as predicted. {kept}"
     )

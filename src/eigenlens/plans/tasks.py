@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, Self
 
 import torch
@@ -11,67 +11,116 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..data.inputs import Batch
+from ..models.forward import Prefilled
 from ..models.load import Model
+
+CHUNK = 1024
+"""Tokens whose logits are compared at once."""
 
 
 class Task(Protocol):
     """Compares the outputs of the unchanged model and of the planned one on each batch.
 
-    `result` has one row per measure. `merge` adds what another has seen of the inputs that follow,
-    and does not change the other.
+    `observe` keeps of an output what the comparison needs, one row per input. `add` takes what was
+    observed of both models. `result` has one row per measure. `merge` adds what another has seen of
+    the inputs that follow, and does not change the other. `rises` says how much worse each input
+    got: the relative rise of its perplexity, or 1 minus the agreement with the plain model.
     """
 
-    def add(self, batch: Batch, plain: Any, planned: Any) -> None: ...
+    rise: str
+    """What rises, in words."""
+
+    def observe(self, batch: Batch, output: Any) -> Any: ...
+
+    def add(self, plain: Any, planned: Any) -> None: ...
 
     def merge(self, other: Self) -> None: ...
 
     def result(self) -> list[dict[str, Any]]: ...
 
+    @property
+    def rises(self) -> list[float]: ...
+
 
 def task_of(model: Model, output: Any) -> Task:
     """The measure of a model: perplexity, agreement of classes, or cosine of embeddings."""
-    logits = getattr(output, "logits", None)
-    if logits is None:
+    if isinstance(output, Prefilled):
+        return Perplexity()
+    if getattr(output, "logits", None) is None:
         return Embeddings(first_token=model.kind == "vision")
     if model.kind in {"decoder", "encoder-decoder"}:
         return Perplexity()
     return Classes()
 
 
+def _logits(output: Any) -> Iterator[Tensor]:
+    """The logits of all tokens but the last, in parts `(B, t, V)`."""
+    parts = output.logits(CHUNK) if isinstance(output, Prefilled) else output.logits.split(CHUNK, 1)
+    waiting: Tensor | None = None
+    for part in parts:
+        if waiting is not None:
+            yield waiting
+        waiting = part
+    if waiting is not None and waiting.shape[1] > 1:
+        yield waiting[:, :-1]
+
+
 class Perplexity:
     """The perplexity: `exp` of the mean loss of the next token, without padding."""
 
-    def __init__(self) -> None:
-        self.loss, self.same, self.number = [0.0, 0.0], 0, 0
+    rise = "rise of the perplexity"
 
-    def add(self, batch: Batch, plain: Any, planned: Any) -> None:
+    def __init__(self) -> None:
+        self.inputs: list[tuple[float, float, int, int]] = []
+        """Of each input the summed losses, plain and planned, the tokens, and how many agree."""
+
+    @staticmethod
+    def labels(batch: Batch) -> Tensor:
+        """The next tokens `(B, T − 1)`, −100 at padding."""
         ids = batch.get("decoder_input_ids", batch["input_ids"])  # (B, T)
         mask = batch.get(
             "decoder_attention_mask",
             batch.get("attention_mask") if "decoder_input_ids" not in batch else None,
         )
-        labels = ids[:, 1:] if mask is None else ids[:, 1:].masked_fill(mask[:, 1:] == 0, -100)
-        for i, output in enumerate((plain, planned)):
-            logits = output.logits[:, :-1].flatten(0, 1).float()
-            self.loss[i] += float(F.cross_entropy(logits, labels.flatten(), reduction="sum"))
-        seen = labels != -100
-        self.same += int(
-            ((plain.logits[:, :-1].argmax(-1) == planned.logits[:, :-1].argmax(-1)) & seen).sum()
-        )
-        self.number += int(seen.sum())
+        return ids[:, 1:] if mask is None else ids[:, 1:].masked_fill(mask[:, 1:] == 0, -100)
+
+    def observe(self, batch: Batch, output: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss of each input, `(B,)`, its likeliest tokens and which count, `(B, T − 1)`."""
+        labels, losses, likeliest, done = self.labels(batch), [], [], 0
+        for logits in _logits(output):
+            some = labels[:, done : done + logits.shape[1]].to(logits.device)
+            done += logits.shape[1]
+            each = F.cross_entropy(logits.flatten(0, 1).float(), some.flatten(), reduction="none")
+            losses.append(each.double().view(some.shape).sum(1))
+            likeliest.append(logits.argmax(-1))
+        return torch.stack(losses).sum(0), torch.cat(likeliest, 1), labels != -100
+
+    def add(self, plain: Any, planned: Any) -> None:
+        seen = plain[2].to(plain[1].device)
+        same = ((plain[1] == planned[1]) & seen).sum(1)
+        columns = (plain[0], planned[0], seen.sum(1), same)
+        self.inputs = [*self.inputs, *zip(*(column.tolist() for column in columns))]
 
     def merge(self, other: Self) -> None:
-        self.loss = [mine + theirs for mine, theirs in zip(self.loss, other.loss)]
-        self.same, self.number = self.same + other.same, self.number + other.number
+        self.inputs = [*self.inputs, *other.inputs]
+
+    @property
+    def rises(self) -> list[float]:
+        """The relative rise of each input's perplexity."""
+        return [
+            math.expm1(min((after - before) / n, 700)) for before, after, n, _ in self.inputs if n
+        ]
 
     def result(self) -> list[dict[str, Any]]:
-        before, after = (math.exp(min(loss / max(self.number, 1), 700)) for loss in self.loss)
+        *losses, numbers, same = zip(*self.inputs)
+        number = max(sum(numbers), 1)
+        before, after = (math.exp(min(sum(loss) / number, 700)) for loss in losses)
         return [
             {"measure": "perplexity", "plain": before, "planned": after},
             {
                 "measure": "agreement of the likeliest next token",
                 "plain": 1.0,
-                "planned": self.same / max(self.number, 1),
+                "planned": sum(same) / number,
             },
         ]
 
@@ -83,32 +132,43 @@ class Classes:
     one class, the overlap shows a change that the agreement does not.
     """
 
-    def __init__(self) -> None:
-        self.same, self.overlap, self.number = 0, 0.0, 0
+    rise = "part of the class probabilities that moves"
 
-    def add(self, batch: Batch, plain: Any, planned: Any) -> None:
-        same = plain.logits.argmax(-1) == planned.logits.argmax(-1)
-        overlap = torch.minimum(
-            plain.logits.float().softmax(-1), planned.logits.float().softmax(-1)
-        ).sum(-1)
-        if same.ndim == 2 and "attention_mask" in batch:
+    def __init__(self) -> None:
+        self.inputs: list[tuple[float, float, int]] = []
+        """Of each input how often classes agree, the summed overlap, and the tokens."""
+
+    def observe(self, batch: Batch, output: Any) -> tuple[Tensor, Tensor]:
+        """The probabilities `(B, …, C)`, and which tokens count, `(B, T)` or `(B,)`."""
+        pattern = output.logits.float().softmax(-1)
+        tokens = torch.ones(pattern.shape[:-1], dtype=torch.bool, device=pattern.device)
+        if tokens.ndim == 2 and "attention_mask" in batch:
             tokens = batch["attention_mask"].bool()
-            same, overlap = same[tokens], overlap[tokens]
-        self.same, self.number = self.same + int(same.sum()), self.number + same.numel()
-        self.overlap += float(overlap.sum())
+        return pattern, tokens
+
+    def add(self, plain: Any, planned: Any) -> None:
+        tokens = plain[1]
+        same = (plain[0].argmax(-1) == planned[0].argmax(-1)) & tokens
+        overlap = torch.minimum(plain[0], planned[0]).sum(-1) * tokens
+        columns = (x.reshape(len(x), -1).sum(1).tolist() for x in (same, overlap, tokens))
+        self.inputs = [*self.inputs, *zip(*columns)]
 
     def merge(self, other: Self) -> None:
-        self.same, self.number = self.same + other.same, self.number + other.number
-        self.overlap += other.overlap
+        self.inputs = [*self.inputs, *other.inputs]
+
+    @property
+    def rises(self) -> list[float]:
+        """1 minus the overlap of each input."""
+        return [1 - overlap / n for _, overlap, n in self.inputs if n]
 
     def result(self) -> list[dict[str, Any]]:
-        number = max(self.number, 1)
+        same, overlap, number = (sum(column) for column in zip(*self.inputs))
         return [
-            {"measure": "top-1 agreement", "plain": 1.0, "planned": self.same / number},
+            {"measure": "top-1 agreement", "plain": 1.0, "planned": same / max(number, 1)},
             {
                 "measure": "overlap of the class probabilities",
                 "plain": 1.0,
-                "planned": self.overlap / number,
+                "planned": overlap / max(number, 1),
             },
         ]
 
@@ -120,20 +180,30 @@ class Embeddings:
     last hidden states over real tokens; for a vision model it is the first token.
     """
 
+    rise = "1 − cosine of the embeddings"
+
     def __init__(self, first_token: bool = False) -> None:
         self.first_token = first_token
         self.found: tuple[list[Tensor], list[Tensor]] = ([], [])
 
-    def add(self, batch: Batch, plain: Any, planned: Any) -> None:
-        for kept, output in zip(self.found, (plain, planned)):
-            hidden = _hidden(output)
-            kept.append(
-                F.normalize(self._pooled(hidden, batch.get("attention_mask")).float(), dim=-1).cpu()
-            )
+    def observe(self, batch: Batch, output: Any) -> Tensor:
+        """The embeddings of a batch, of length 1, `(B, E)`."""
+        pooled = self._pooled(_hidden(output), batch.get("attention_mask"))
+        return F.normalize(pooled.float(), dim=-1)
+
+    def add(self, plain: Any, planned: Any) -> None:
+        for kept, embedding in zip(self.found, (plain, planned)):
+            kept.append(embedding.cpu())
 
     def merge(self, other: Self) -> None:
         for mine, theirs in zip(self.found, other.found):
             mine += theirs
+
+    @property
+    def rises(self) -> list[float]:
+        """1 minus the cosine of each input's embeddings."""
+        plain, planned = (torch.cat(kept).double() for kept in self.found)
+        return (1 - F.cosine_similarity(plain, planned)).tolist()
 
     def _pooled(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         if hidden.ndim < 3:

@@ -16,9 +16,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ..cache import cache_folder
 from ..display import need_drawing, numbered
 from ..errors import EigenlensError
-from ..models.fetch import cache_folder
 from ..run.files import write_text
 from .contents import Contents
 

@@ -103,8 +103,8 @@ def depth_parts(study: Study, key: str, title: str) -> list[PagePart]:
 
 def plan_part(plan: Plan, key: str, named: str, arrays: Arrays) -> PagePart:
     title, name = "Error against budget", "How far the patterns move at each budget"
-    if plan.blocks is not None:
-        title, name = "What each head keeps", "Share of causal attention that each head keeps"
+    if not plan.simulated:
+        title, name = "What each head computes", "Share of full attention that each head computes"
     sentence = curve_sentence(plan) or plan.sentence
     drawn = figure(f"{key}-budgets", plan.plot(), name, f"{name}. {sentence}")
     shown = None

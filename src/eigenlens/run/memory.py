@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,35 @@ def peak_resident_bytes(root: Path = ROOT) -> int:
         return peak
     now = _own_memory()
     return getattr(now, "peak_wset", now.rss)
+
+
+def peak_of(work: Callable[[], Any], device: str | torch.device = "cpu") -> int:
+    """Return the most bytes that a piece of work needed at once, beyond those before it.
+
+    On a GPU its allocator counts; on the CPU the resident memory is looked at every millisecond, so
+    that a short peak may be missed.
+    """
+    if torch.device(device).type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        work()
+        return torch.cuda.max_memory_allocated(device) - before
+    before, most, done = resident_bytes(), 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not done.wait(0.001):
+            most = max(most, resident_bytes())
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        work()
+        most = max(most, resident_bytes())
+    finally:
+        done.set()
+        thread.join()
+    return max(0, most - before)
 
 
 def _own_memory() -> Any:

@@ -1,0 +1,61 @@
+"""Which keys every block of queries attends to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class KeptKeys:
+    """The keys of every unit: a block of `block` queries of one head.
+
+    Query i of block I attends to the listed keys, to the keys of a range, and, if `causal`, to the
+    keys of its own block up to i. Listed keys lie outside the range and, if causal, before the
+    block. Keys that are padding may lie in a range; whoever attends leaves them out. What is
+    dropped may be put back in the mean: `out ← (1 − weight) out + weight · mean`.
+
+    Shapes: `ranges (B, H, N, 2)`, from and up to; `keys (B, H, N, K)`, of which the first `counts
+    (B, H, N)` are meant; `mean (B, H, N, E)` and `weight (B, H, N)`, or None.
+    """
+
+    block: int
+    causal: bool
+    ranges: Tensor
+    keys: Tensor
+    counts: Tensor
+    mean: Tensor | None = None
+    weight: Tensor | None = None
+
+    @property
+    def past(self) -> Tensor:
+        """How many keys every unit has without its own block, `(B, H, N)`."""
+        return self.counts + self.ranges[..., 1] - self.ranges[..., 0]
+
+    def pairs(self, queries: int) -> Tensor:
+        """How many pairs each head computes, summed over inputs, `(H,)` float64.
+
+        `queries` is the length; the last block may be shorter than the others.
+        """
+        N = self.counts.shape[2]
+        sizes = torch.full((N,), self.block, dtype=torch.float64, device=self.counts.device)
+        sizes[-1] = queries - (N - 1) * self.block
+        own = (sizes * (sizes + 1) / 2).sum() * len(self.counts) if self.causal else 0.0
+        return (self.past.double() * sizes).sum((0, 2)) + own
+
+    def mask(self, T: int, S: int) -> Tensor:
+        """The pairs that are attended, `(B, H, T, S)` bool; for short inputs."""
+        place = torch.arange(S, device=self.keys.device)
+        kept = (place >= self.ranges[..., :1]) & (place < self.ranges[..., 1:])  # (B, H, N, S)
+        meant = torch.arange(self.keys.shape[3], device=self.keys.device) < self.counts[..., None]
+        listed = torch.where(meant, self.keys, S).long()  # what is not meant goes into a spare key
+        spare = torch.zeros(*kept.shape[:3], S + 1, dtype=torch.bool, device=kept.device)
+        kept = kept | spare.scatter_(3, listed, True)[..., :S]
+        rows = torch.arange(T, device=self.keys.device)
+        pairs = kept[:, :, rows // self.block]  # (B, H, T, S)
+        if self.causal:
+            start = rows[:, None] // self.block * self.block
+            pairs = pairs | (place >= start) & (place <= rows[:, None])
+        return pairs

@@ -1,0 +1,110 @@
+"""Which keys a block of queries attends to, decided from a few exact attention rows.
+
+For block `I` of queries of a head, the rows `s` of a few sampled queries are computed exactly, and
+key j is scored by the mean attention they give it,
+
+    m_Ij = mean_s softmax_j(q_s · k_j / √d).
+
+Keys with `m_Ij ≥ τ` are kept. For a given number of pairs, the least attention is lost if one
+threshold applies to every pair; so heads that look everywhere keep many keys and local heads almost
+none. The thresholds come from a plan.
+
+In a causal call the rows are `i₀, i₀ − stride, …`, at or before the first query of the block, so
+that no choice depends on a later token: rows inside the block would choose better, but would tell
+each query which keys later queries look at, and a measured loss would then be too low. Both ways
+there is no such order, and the rows lie evenly inside the block.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CHUNK = 8
+"""Query blocks that are scored together, so that buffers fit a cache."""
+
+
+def sampled_rows(
+    T: int, block: int, samples: int, stride: int, causal: bool, device: torch.device | str = "cpu"
+) -> Tensor:
+    """The queries that choose for each block, `(N, samples)` int32.
+
+    >>> sampled_rows(256, 128, 2, 16, True).tolist()
+    [[0, 0], [128, 112]]
+    """
+    starts = torch.arange(0, T, block, device=device)[:, None]
+    turns = torch.arange(samples, device=device)
+    if causal:
+        return (starts - turns * stride).clamp_min(0).to(torch.int32)
+    return (starts + (2 * turns + 1) * block // (2 * samples)).clamp_max(T - 1).to(torch.int32)
+
+
+def choose_by_torch(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    block: int,
+    causal: bool,
+    places: Tensor,
+    positions: Tensor,
+    thresholds: Tensor,
+    first: int,
+    ranges: Tensor,
+    keys: Tensor,
+    counts: Tensor,
+    valid: Tensor | None,
+    mean: Tensor | None,
+    weight: Tensor | None,
+) -> None:
+    """The choice of `native.choose` in torch: same arguments, same result.
+
+    Only keys up to the last sampled row of a chunk of blocks are scored, which halves the products
+    of a causal call.
+    """
+    S, device = k.shape[2], q.device
+    qs, ks, vs, us = places.long()
+    N, samples = positions.shape
+    place = torch.arange(S, device=device)
+    real = torch.ones(len(q), S, dtype=torch.bool, device=device) if valid is None else valid
+    start = real.int().argmax(1)  # (B,)
+    sink = (place >= start[:, None]) & (place < start[:, None] + first)  # (B, S)
+    limit = thresholds.to(q)[:, None, None]
+    for begin in range(0, N, CHUNK):
+        rows = positions[begin : begin + CHUNK].long()  # (c, samples)
+        seen = int(rows.max()) + 1 if causal else S
+        # (B, n, c, samples, seen)
+        scores = (q[:, qs][:, :, rows.flatten()] * scale) @ k[:, ks, :seen].transpose(2, 3)
+        scores = scores.unflatten(2, rows.shape)
+        hidden = ~real[:, None, None, None, :seen]
+        if causal:
+            hidden = hidden | (place[:seen] > rows[..., None])
+        pattern = torch.softmax(scores.masked_fill(hidden, -torch.inf), -1).nan_to_num()
+        counted = real[:, rows]  # (B, c, samples)
+        number = counted.sum(2)[:, None, :, None]  # (B, 1, c, 1)
+        mass = (pattern * counted[:, None, ..., None]).sum(3) / number.clamp_min(1)
+        mass = torch.nn.functional.pad(mass, (0, S - seen))  # (B, n, c, S)
+        low, high = ranges[:, us, begin : begin + CHUNK].long().unbind(3)
+        far = real[:, None, None] & (
+            (place < low[..., None])
+            if causal
+            else (place < low[..., None]) | (place >= high[..., None])
+        )
+        keep = far & (sink[:, None, None] | (mass >= limit) | (number == 0))
+        _write(keep, keys, counts, us, begin)
+        if mean is None or weight is None:
+            continue
+        dropped = mass * (far & ~keep)
+        lost = dropped.sum(3)
+        weight[:, us, begin : begin + CHUNK] = lost
+        mean[:, us, begin : begin + CHUNK] = (dropped @ v[:, vs]) / lost.clamp_min(1e-30)[..., None]
+
+
+def _write(keep: Tensor, keys: Tensor, counts: Tensor, heads: Tensor, begin: int) -> None:
+    """List the kept keys of some heads and blocks, ascending."""
+    number = keep.sum(3)
+    counts[:, heads, begin : begin + CHUNK] = number.to(counts.dtype)
+    most = int(number.max())
+    # kept keys first, each in its order
+    order = keep.to(torch.uint8).argsort(dim=3, descending=True, stable=True)[..., :most]
+    keys[:, heads, begin : begin + CHUNK, :most] = order.to(keys.dtype)

@@ -1,0 +1,1 @@
+"""Native forms of attention, compiled on the machine they run on."""

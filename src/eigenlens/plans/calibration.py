@@ -1,0 +1,272 @@
+"""How long every form of attention takes on this machine: measured once, and kept.
+
+Forms are timed on random queries and keys at a few lengths, for one width of heads. A plan's cost
+is made of these: the pairs it attends and the pairs of the rows that choose, each at its measured
+seconds per pair. What was measured is kept in the cache by machine, device, threads, torch and
+kernel, and measured anew if one of them changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..attention.head_forms import HeadForm, LayerForms, full_attention, keep_keys
+from ..attention.kept_attention import Form, attend_kept
+from ..cache import cache_folder
+from ..kernels.build import kernel, processor
+from ..run.files import write_text
+from ..run.progress import Progress, silent
+from .menu import RANK, RANKED_SAMPLES, SAMPLES
+
+LENGTHS = (1024, 2048, 4096, 8192)
+HEADS = 4
+KEPT = 0.25
+"""The share of the pairs in the measurement of gathered keys."""
+WINDOW = 256
+REPEATS = 3
+VERSION = 1
+DENSE, GATHERED, NEAR, CHOOSING, RANKED = (
+    "dense",
+    "gathered keys",
+    "window",
+    "choosing keys",
+    "choosing keys, ranked",
+)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One measurement: seconds of all heads, and the pairs they were for."""
+
+    form: str
+    by: str  # torch or native
+    causal: bool
+    length: int
+    seconds: float
+    pairs: float
+
+    @property
+    def nanoseconds(self) -> float:
+        """Per pair of one head."""
+        return 1e9 * self.seconds / self.pairs
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The seconds of every form for heads of one width."""
+
+    machine: str
+    device: str
+    threads: int
+    torch: str
+    kernel: str | None
+    width: int
+    timings: tuple[Timing, ...]
+    measured: str
+    """When."""
+
+    def per_pair(self, form: str, causal: bool, length: int, by: str | None = None) -> float:
+        """Seconds per pair of one head at a length, between those measured.
+
+        `by` is who computes: the native kernel if there is one, else torch.
+        """
+        by = by or ("native" if self.kernel and form != DENSE else "torch")
+        found = sorted(
+            (t.length, t.nanoseconds)
+            for t in self.timings
+            if (t.form, t.by, t.causal) == (form, by, causal)
+        )
+        lengths, values = zip(*found)
+        return float(np.interp(np.log(length), np.log(lengths), values)) / 1e9
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per form, direction and length, for people."""
+        return [
+            {
+                "form": t.form,
+                "by": t.by,
+                "direction": "causal" if t.causal else "both ways",
+                "tokens": t.length,
+                "ms per head": 1e3 * t.seconds / HEADS,
+                "ns per pair": t.nanoseconds,
+            }
+            for t in self.timings
+        ]
+
+    def record(self) -> dict[str, Any]:
+        """Everything as plain JSON values."""
+        return {**asdict(self), "timings": [asdict(t) for t in self.timings]}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Calibration:
+        timings = tuple(Timing(**t) for t in record["timings"])
+        return cls(**{**record, "timings": timings})
+
+
+def calibrate(
+    width: int = 64,
+    device: str | torch.device = "cpu",
+    *,
+    again: bool = False,
+    lengths: tuple[int, ...] = LENGTHS,
+    progress: Progress = silent,
+) -> Calibration:
+    """Measure every form for heads of a width, or read what was measured before.
+
+    Parameters
+    ----------
+    width : int, default 64
+        The width of a head.
+    device : str or device, default "cpu"
+        Where attention is computed.
+    again : bool, default False
+        Measure anew.
+    lengths : tuple of int
+        The lengths that are measured.
+    progress : callable, optional
+        Called with `(what, done, total)`. Default: silent.
+    """
+    facts = _facts(width, str(device))
+    path = _path(facts, lengths)
+    if not again and (found := _read(path)) is not None:
+        return found
+    timings: list[Timing] = []
+    for i, length in enumerate(lengths):
+        progress("measuring attention on this machine", i, len(lengths))
+        for causal in (True, False):
+            timings += _measured(width, length, causal, torch.device(device), bool(facts["kernel"]))
+    progress("measuring attention on this machine", len(lengths), len(lengths))
+    made = Calibration(
+        **facts,
+        timings=tuple(timings),
+        measured=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps({"version": VERSION, **made.record()}, indent=1))
+    return made
+
+
+def calibrations(device: str = "cpu") -> list[Calibration]:
+    """What was measured on this machine with these threads, this torch and this kernel."""
+    found = []
+    for path in sorted((cache_folder() / "calibrations").glob("*.json")):
+        one = _read(path)
+        if one is not None and _facts(one.width, device).items() <= one.record().items():
+            found.append(one)
+    return found
+
+
+def _facts(width: int, device: str) -> dict[str, Any]:
+    native = kernel()
+    path = native.path if native.library is not None and device == "cpu" else None
+    return {
+        "machine": processor()[0],
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "kernel": path.stem if path is not None else None,
+        "width": width,
+    }
+
+
+def _path(facts: dict[str, Any], lengths: tuple[int, ...]) -> Path:
+    terms = json.dumps([VERSION, processor(), lengths, facts], sort_keys=True)
+    name = hashlib.sha256(terms.encode()).hexdigest()[:16]
+    return cache_folder() / "calibrations" / f"{name}.json"
+
+
+def _read(path: Path) -> Calibration | None:
+    """A stored calibration; None if there is none, or it cannot be read."""
+    try:
+        record = json.loads(path.read_text())
+        if record.pop("version") != VERSION:
+            return None
+        return Calibration.from_record(record)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _measured(
+    width: int, length: int, causal: bool, device: torch.device, native: bool
+) -> Iterator[Timing]:
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, HEADS, length, width, generator=draw).to(device) for _ in range(3))
+    scale, full = width**-0.5, length * length * (0.5 if causal else 1.0)
+
+    def timing(form: str, by: str, pairs: float, work: Callable[[], Any]) -> Timing:
+        return Timing(form, by, causal, length, _seconds(work, device), pairs * HEADS)
+
+    yield timing(DENSE, "torch", full, lambda: full_attention(q, k, v, causal, scale, None))
+    kept = _random_keys(q, k, v, causal, scale, draw)
+    pairs = float(kept.pairs(length).mean())
+    near = LayerForms((HeadForm("window", window=WINDOW),) * HEADS, causal)
+    window = keep_keys(q, k, v, near, scale=scale)
+    blocks = LayerForms((HeadForm("blocks", 1.0, 64, SAMPLES, correction=0.5),) * HEADS, causal)
+    maps = torch.randn(HEADS, width, min(RANK, width), generator=draw).to(device)
+    form = HeadForm("ranked", 1.0, 128, RANKED_SAMPLES, maps.shape[2], correction=0.5)
+    ranked = LayerForms((form,) * HEADS, causal, to_x=maps, to_y=maps)
+    forms: tuple[Form, ...] = ("native", "torch") if native else ("torch",)
+    for by in forms:
+        yield timing(GATHERED, by, pairs, partial(attend_kept, q, k, v, kept, scale, None, by))
+        yield timing(
+            NEAR,
+            by,
+            float(window.pairs(length).mean()),
+            partial(attend_kept, q, k, v, window, scale, None, by),
+        )
+        for name, chosen, samples in (
+            (CHOOSING, blocks, SAMPLES),
+            (RANKED, ranked, RANKED_SAMPLES),
+        ):
+            rows = full * samples / chosen.block
+            yield timing(
+                name,
+                by,
+                rows,
+                partial(keep_keys, q, k, v, chosen, scale=scale, form=by),
+            )
+
+
+def _random_keys(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, draw: torch.Generator
+) -> Any:
+    """A random quarter of the far keys for every unit."""
+    near = LayerForms((HeadForm("window", window=64),) * HEADS, causal)
+    kept = keep_keys(q, k, v, near, scale=scale)
+    N, S = kept.counts.shape[2], k.shape[2]
+    chosen = torch.rand(1, HEADS, N, S, generator=draw).to(q.device) < KEPT
+    place = torch.arange(S, device=q.device)
+    low, high = kept.ranges[..., :1], kept.ranges[..., 1:]
+    chosen &= (place < low) if causal else (place < low) | (place >= high)
+    counts = chosen.sum(3).to(torch.int32)
+    keys = chosen.to(torch.uint8).argsort(dim=3, descending=True, stable=True).to(torch.int32)
+    return replace(kept, keys=keys.contiguous(), counts=counts)
+
+
+def _seconds(work: Callable[[], Any], device: torch.device) -> float:
+    """The median of a few runs, after one to warm up."""
+    found = []
+    for _ in range(REPEATS + 1):
+        _finish(device)
+        begin = time.perf_counter()
+        work()
+        _finish(device)
+        found.append(time.perf_counter() - begin)
+    return median(found[1:])
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

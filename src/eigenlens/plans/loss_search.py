@@ -1,0 +1,236 @@
+"""The fastest plan within a loss: chosen on some documents, checked on others.
+
+The menu of every head predicts what a plan loses: by the second-order view, the summed loss of a
+language model rises by half the error, `1 − cos` of an embedding by half the error per input. The
+search measures plans of the family on documents that were not fitted on, and takes the fastest
+whose mean rise stays within the loss up to the end of its 95 % interval. Then it measures the plan
+on documents that were not used for the choice, and takes a safer one as long as their mean is above
+the loss.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..attention.head_forms import full_attention
+from ..captures import AttentionCall, replace_attention
+from ..data.inputs import Batch
+from ..models.forward import prefill_of
+from ..models.load import Model
+from ..run.progress import Progress
+from ..stats.intervals import t_interval
+from .allocation import Allocation, Candidate
+from .gradients import servable
+from .sparse_plan import SparsePlan, padded_form
+from .tasks import Perplexity, Task, task_of
+
+WORTH = 0.98
+"""A plan pays if its passes take less than this share of the plain ones."""
+CONFIDENT = 0.95
+"""The share of documents whose rise the bound for a single document shall cover."""
+
+
+@dataclass(frozen=True)
+class Rises:
+    """How much worse documents got, and how long their passes took."""
+
+    each: list[float]
+    seconds: list[float]
+    plain_seconds: list[float]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.each) / len(self.each)
+
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """The 95 % interval of the mean."""
+        return t_interval(self.each)[1:]
+
+    @property
+    def document(self) -> float | None:
+        """A bound for the rise of a single document: Student's one-sided prediction limit."""
+        from scipy.special import stdtrit  # slow to load
+
+        n = len(self.each)
+        if n < 2:
+            return None
+        spread = math.sqrt(sum((x - self.mean) ** 2 for x in self.each) / (n - 1))
+        return self.mean + float(stdtrit(n - 1, CONFIDENT)) * spread * math.sqrt(1 + 1 / n)
+
+    def within(self, loss: float) -> bool:
+        """Whether the mean stays within the loss, up to the end of its interval."""
+        high = self.interval[1]
+        return self.mean <= loss if high is None else high <= loss
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "documents": len(self.each),
+            "rise": self.mean,
+            "interval": list(self.interval),
+            "document": self.document,
+            "each": self.each,
+            "seconds": sum(self.seconds) / len(self.seconds),
+            "plain_seconds": sum(self.plain_seconds) / len(self.plain_seconds),
+        }
+
+
+class LossMeter:
+    """Measures plans on documents, beside what the plain model made of them."""
+
+    def __init__(self, model: Model, batches: Sequence[Batch], tell: Callable[[int], None]) -> None:
+        self.model, self.batches, self.tell = model, batches, tell
+        self.run = prefill_of(model)
+        self.plain: list[tuple[Any, float]] = []
+        self.task: Task | None = None
+        with torch.no_grad():
+            self.run(batches[0])  # the first pass is slower
+            for batch in batches:
+                self.plain.append(self._observe(batch))
+                tell(1)
+
+    def _observe(self, batch: Batch) -> tuple[Any, float]:
+        begin = time.perf_counter()
+        output = self.run(batch)
+        seconds = time.perf_counter() - begin
+        if self.task is None:
+            self.task = task_of(self.model, output)
+        return self.task.observe(batch, output), seconds
+
+    def measure(self, plan: SparsePlan, stop_above: float = math.inf) -> Rises:
+        """Measure a plan; after three documents it stops if they are far above a loss."""
+        assert self.task is not None
+        task = type(self.task)() if isinstance(self.task, Perplexity) else _fresh(self.task)
+        seconds: list[float] = []
+        with torch.no_grad(), replace_attention(self.model.backbone, plan.attend):
+            for batch, (plain, _) in zip(self.batches, self.plain):
+                planned, took = self._observe(batch)
+                task.add(plain, planned)
+                seconds.append(took)
+                self.tell(1)
+                if len(seconds) == 3 and sum(task.rises) / len(task.rises) > stop_above:
+                    break
+        return Rises(task.rises, seconds, [s for _, s in self.plain[: len(seconds)]])
+
+
+def _fresh(task: Task) -> Task:
+    """A task of the same kind that has seen nothing."""
+    made = type(task)()
+    if hasattr(task, "first_token"):
+        made.first_token = task.first_token  # type: ignore[attr-defined]
+    return made
+
+
+@dataclass(frozen=True)
+class Found:
+    """The plan that was found, what was predicted and what was checked."""
+
+    candidate: Candidate | None
+    predicted: Rises | None
+    checked: Rises | None
+    tried: list[dict[str, float]]
+
+
+def search(
+    model: Model,
+    allocation: Allocation,
+    loss: float,
+    length: int,
+    choose_on: Sequence[Batch],
+    check_on: Sequence[Batch],
+    inputs: int,
+    progress: Progress,
+) -> Found:
+    """Find the fastest plan within a loss; the candidate is None if no plan keeps to it."""
+    family = allocation.family()
+    meter = _meter(model, choose_on, "choosing a plan on", progress)
+    assert meter.task is not None
+    tokens = inputs * (length if isinstance(meter.task, Perplexity) else 1)
+    measured: dict[int, Rises] = {}
+    tried: list[dict[str, float]] = []
+    too_fast, safe = -1, len(family) - 1
+    # by theory first, then by what the last one measured tells of errors and rises
+    aim = 0.7 * 2 * tokens * loss
+    while safe - too_fast > 1:
+        inner = range(too_fast + 1, safe)
+        at = next((i for i in inner if family[i].error <= aim), inner[-1])
+        found = meter.measure(allocation.plan(family[at], length), 3 * loss)
+        measured[at] = found
+        high = found.interval[1]
+        top = found.mean if high is None else high
+        tried.append({"error": family[at].error, "rise": found.mean, "upper": top})
+        if found.within(loss) and len(found.each) == len(choose_on):
+            safe = at
+        else:
+            too_fast = at
+        aim = family[at].error * (0.95 * loss / top if top > 0 else 4.0)
+    at = safe
+    checker = _meter(model, check_on, "checking the plan on", progress)
+    while at < len(family) - 1:
+        checked = checker.measure(allocation.plan(family[at], length))
+        if checked.mean <= loss:
+            predicted = measured.get(at) or meter.measure(allocation.plan(family[at], length))
+            return Found(family[at], predicted, checked, tried)
+        tried.append({"error": family[at].error, "rise": checked.mean, "checked": 1.0})
+        at += 1
+    return Found(None, None, None, tried)
+
+
+def _meter(model: Model, batches: Sequence[Batch], doing: str, progress: Progress) -> LossMeter:
+    done = 0
+
+    def tell(number: int) -> None:
+        nonlocal done
+        done += number
+        # a plan more may follow: the total grows with what is done
+        rounds = max(2, -(-done // len(batches)))
+        progress(f"{doing} {len(batches)} documents", done, rounds * len(batches))
+
+    return LossMeter(model, batches, tell)
+
+
+@dataclass(frozen=True)
+class TimeOfPass:
+    """Where the seconds of a plain pass go."""
+
+    seconds: float
+    attention: float
+    tokens: int
+
+    @property
+    def share(self) -> float:
+        return self.attention / self.seconds
+
+
+def time_of_pass(model: Model, batch: Batch, length: int) -> TimeOfPass:
+    """Run the plain model on a batch and time its attention, by torch's own kernel."""
+    spent = [0.0]
+
+    def attend(call: AttentionCall) -> torch.Tensor | None:
+        if not servable(call):
+            return None
+        for causal in (True, False):
+            why, valid = padded_form(call, causal)
+            if why is None:
+                begin = time.perf_counter()
+                out = full_attention(call.q, call.k, call.v, causal, call.scale, valid)
+                spent[0] += time.perf_counter() - begin
+                return out
+        return None
+
+    run = prefill_of(model)
+    best: TimeOfPass | None = None
+    with torch.no_grad(), replace_attention(model.backbone, attend):
+        for _ in range(3):
+            spent[0], begin = 0.0, time.perf_counter()
+            run(batch)
+            found = TimeOfPass(time.perf_counter() - begin, spent[0], length)
+            best = found if best is None or found.seconds < best.seconds else best
+    assert best is not None
+    return best

@@ -1,0 +1,284 @@
+"""Plans that leave keys out: within a loss that is measured, or within a budget of pairs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..attention.head_forms import LayerForms
+from ..captures import AttentionCall, Site, capture
+from ..data.inputs import Batch, Inputs, Request, prepare
+from ..data.split import FIT
+from ..errors import EigenlensError
+from ..models.forward import forward_of
+from ..models.load import Model
+from ..models.weights import sample_weights
+from ..passes.facts import Facts
+from ..run.progress import Progress
+from ..run.result_folder import check_output_dir
+from ..shell import option
+from ..studies import Study
+from .allocation import Allocation
+from .calibration import CHOOSING, DENSE, GATHERED, Calibration, calibrate
+from .gradients import task_gradients
+from .held_out import check_share, names_of, use_studied_model
+from .loss_search import WORTH, Found, TimeOfPass, search, time_of_pass
+from .menu import SAMPLES, Tried, try_options
+from .result import KEPT, KEPT_OF_MODEL, Choice, Plan
+from .sparse_plan import SHORTEST, SparsePlan
+
+DOCUMENTS = 8
+"""Documents to choose on, and as many to check on."""
+FIT_TOKENS = 8192
+"""Inputs that forms are tried on have about so many tokens together."""
+PAYS = 1.05
+"""How much faster a whole pass must get for a plan to be called worth it."""
+USUAL = 0.25
+"""The share of the pairs that a plan usually computes, to tell from which length on one pays."""
+
+
+def make_sparse_plan(
+    study: Study | str | Path,
+    *,
+    budget: float | None,
+    loss: float | None,
+    max_length: int | None,
+    max_inputs: int | None,
+    model: str | Path | nn.Module | Model | None,
+    data: Any,
+    output_dir: str | Path | None,
+    overwrite: bool,
+    device: str | None,
+    progress: Progress,
+) -> Plan:
+    """Give every head its form, by trying all of them; `plan(…)` explains the options.
+
+    The gradient of the task with respect to a head's output tells what an error of the head does to
+    the task. This takes one pass forward and back per fitted input, and one more forward in which
+    every form is tried.
+    """
+    begin = time.perf_counter()
+    if budget is not None:
+        check_share("budget", budget)
+    opened = study if isinstance(study, Study) else Study.open(study)
+    folder = check_output_dir(output_dir, overwrite, "plan")
+    stored = opened.request
+    with use_studied_model(opened, model, data, device) as used:
+        loaded = used.model
+        names = names_of(stored, data, loaded, used.scratch)
+        length = max_length if max_length is not None else stored.max_length
+        documents = max_inputs if max_inputs is not None else DOCUMENTS if loss else 1
+        request = _request(names, length or opened.length, documents, stored.seed, loss is not None)
+        ready = prepare(loaded, request, used.scratch)
+        rows = _rows(ready, documents, loss is not None)
+        batches = {
+            name: [ready.make(some[i : i + 1]) for i in range(len(some))]
+            for name, some in rows.items()
+        }
+        first = batches["fit"][0]
+        took = time_of_pass(loaded, first, ready.length)
+        known = {d: calibrate(d, loaded.device, progress=progress) for d in _widths(opened)}
+        made = _Made(loaded, opened, ready, took, known)
+        if ready.length > SHORTEST * LayerForms(()).block:
+            made.tried = try_forms(loaded, batches["fit"], progress)
+        if loss is None:
+            made.within_budget(budget or 0.0)
+        else:
+            made.within_loss(loss, batches, progress)
+    facts = Facts.now(
+        loaded.facts,
+        ready.facts,
+        length=ready.length,
+        inputs=len(rows["fit"]),
+        notes=made.notes,
+        seconds=round(time.perf_counter() - begin, 2),
+    )
+    record = {
+        **facts.record(*KEPT, model=KEPT_OF_MODEL),
+        "study": {"name": opened.name, "request": request.record(), **facts.record("data")},
+        **facts.record("notes"),
+        "target": {"loss": loss} if loss is not None else {"budget": budget},
+        **facts.record("inputs"),
+        "groups": made.groups,
+        "shapes": {},
+        "curve": [],
+        "weights": sample_weights(loaded.module),
+        "search": made.record,
+    }
+    found = Plan(record, made.choices, {}, made.plan)
+    if folder is not None:
+        found.save(folder)
+    return found
+
+
+def _request(
+    names: tuple[str, ...], length: int, documents: int, seed: int, checks: bool
+) -> Request:
+    if not checks:
+        return Request(names, length, 2 * max(documents, 2), 0.5, seed, False)
+    fit, held = max(1, min(4, FIT_TOKENS // length)), 2 * documents
+    # one that is fitted on more than is used, so that documents are dealt out evenly
+    return Request(names, length, max(fit + held, 3), held / (fit + held), seed, False)
+
+
+def _rows(ready: Inputs, documents: int, checks: bool) -> dict[str, np.ndarray]:
+    """Which inputs are fitted on, which choose a plan, and which check it."""
+    fit = np.flatnonzero(ready.buckets == FIT)
+    if not checks:
+        return {"fit": fit[:documents]}
+    groups = ready.groups[1:]
+    parts = {
+        "fit": fit[: max(1, min(4, FIT_TOKENS // ready.length))],
+        "choose": np.flatnonzero(np.isin(ready.buckets, groups[::2]))[:documents],
+        "check": np.flatnonzero(np.isin(ready.buckets, groups[1::2]))[:documents],
+    }
+    if len(parts["check"]) < 2 or len(parts["choose"]) < 2 or not len(fit):
+        raise EigenlensError(
+            f"no held-out documents are left to choose and check a plan on: of {ready.length}"
+            f" tokens each there are {len(fit)} inputs to fit, {len(parts['choose'])} to choose on"
+            f" and {len(parts['check'])} to check on, and a plan needs 1, 2 and 2; give more data,"
+            f" or a smaller {option('max_length', None)}"
+        )
+    return parts
+
+
+def _widths(study: Study) -> list[int]:
+    return sorted({known.head_dimension for known in study.sites.values()})
+
+
+def try_forms(model: Model, batches: list[Batch], progress: Progress) -> dict[Site, Tried]:
+    """Try every form at every head, on a few inputs."""
+    found: dict[Site, Tried] = {}
+    done = 0
+    for batch in batches:
+        gradients = task_gradients(model, batch)
+        total = len(gradients[0]) * len(batches)
+
+        def sink(call: AttentionCall, gradients: Any = gradients, total: int = total) -> None:
+            nonlocal done
+            more = try_options(call, gradients, found.get(call.site))
+            if more is None:
+                return
+            if call.site in found:
+                found[call.site].add(more)
+            else:
+                found[call.site] = more
+            done += 1
+            progress("trying every form at every head", done, total)
+
+        with torch.no_grad(), capture(model.backbone, sink):
+            forward_of(model)(batch)
+    return found
+
+
+class _Made:
+    """A plan in the making, and what it says of itself."""
+
+    def __init__(
+        self,
+        model: Model,
+        study: Study,
+        ready: Inputs,
+        took: TimeOfPass,
+        known: Mapping[int, Calibration],
+    ) -> None:
+        self.model, self.study, self.ready, self.took = model, study, ready, took
+        self.known = dict(known)
+        self.tried: dict[Site, Tried] = {}
+        self.notes: list[str] = []
+        self.groups: list[int] = []
+        self.plan = SparsePlan({}, ready.length)
+        self.choices = self._exact("dense: nothing else was tried")
+        first = next(iter(self.known.values()))
+        self.record: dict[str, Any] = {
+            "machine": {
+                name: getattr(first, name)
+                for name in ("machine", "device", "threads", "torch", "kernel", "measured")
+            },
+            "pass": asdict(took),
+        }
+
+    def within_budget(self, budget: float) -> None:
+        if not self.tried:
+            raise EigenlensError(
+                f"leaving keys out saves nothing at {self.ready.length} tokens; give more than"
+                f" {SHORTEST * LayerForms(()).block}"
+            )
+        allocation = Allocation(self.tried, self.known)
+        candidate = allocation.within_share(budget)
+        self.plan = allocation.plan(candidate, self.ready.length)
+        self.choices = allocation.choices(candidate)
+
+    def within_loss(self, loss: float, batches: dict[str, list[Batch]], progress: Progress) -> None:
+        found: Found | None = None
+        if self.tried:
+            allocation = Allocation(self.tried, self.known)
+            found = search(
+                self.model,
+                allocation,
+                loss,
+                self.ready.length,
+                batches["choose"],
+                batches["check"],
+                len(batches["fit"]),
+                progress,
+            )
+            self.record["tried"] = found.tried
+            if found.candidate is not None:
+                assert found.predicted is not None and found.checked is not None
+                checked = found.checked.record()
+                self.record |= {"predicted": found.predicted.record(), "checked": checked}
+                if checked["seconds"] <= WORTH * checked["plain_seconds"]:
+                    self.groups = self.ready.groups[1:]
+                    self.plan = allocation.plan(found.candidate, self.ready.length)
+                    self.choices = allocation.choices(found.candidate)
+                    self.record["pays"] = True
+                    return
+        self.record |= {"pays": False, "pays_from": self._pays_from()}
+        why = (
+            f"dense: no plan within {100 * loss:g} % is faster"
+            if self.tried
+            else f"dense: there is nothing to save at {self.ready.length} tokens"
+        )
+        self.choices = self._exact(why)
+
+    def _exact(self, why: str) -> tuple[Choice, ...]:
+        return tuple(
+            Choice(site.stack, site.layer, head, "dense", {}, 1.0, 1.0, None, None, why)
+            for site, known in self.study.sites.items()
+            for head in range(known.heads)
+        )
+
+    def _pays_from(self) -> int | None:
+        """From how many tokens on a usual plan would make a whole pass faster; None if from none.
+
+        What is not attention grows with the tokens; attention by the calibration.
+        """
+        rest = (self.took.seconds - self.took.attention) / self.took.tokens
+        longest = self.model.max_length
+        for length in (round(512 * 2 ** (i / 4)) // 64 * 64 for i in range(1, 41)):
+            if longest is not None and length > longest:
+                return None
+            plain, planned = self._attention(length)
+            if (rest * length + plain) / (rest * length + planned) >= PAYS:
+                return length
+        return None
+
+    def _attention(self, length: int) -> tuple[float, float]:
+        """Seconds of all layers at a length, by torch's kernel and by a usual plan."""
+        plain = planned = 0.0
+        for known in self.study.sites.values():
+            c, causal = self.known[known.head_dimension], known.mask == "causal"
+            pairs = known.heads * length**2 * (0.5 if causal else 1.0)
+            plain += pairs * c.per_pair(DENSE, causal, length)
+            planned += pairs * USUAL * c.per_pair(GATHERED, causal, length)
+            rows = SAMPLES / LayerForms(()).block
+            planned += pairs * rows * c.per_pair(CHOOSING, causal, length)
+        return plain, planned

@@ -1,0 +1,186 @@
+"""The menu of a head: what every form would lose and cost, tried on a few inputs.
+
+For an option with output `o` where the true output is `t`, and with the gradient g of the task with
+respect to it, the error is `Σ_i (g_i · (o_i − t_i))²`, the second-order view of what it does to the
+task. Putting the dropped mass ρ back at its mean value v̄ with weight β changes the output by
+`β d_i`, `d_i = ρ (v̄ − o_i)`, so that with `x_i = g_i·(o_i − t_i)` and `y_i = g_i·d_i`
+
+    error(β) = Σ (x_i + β y_i)²,   least at   β = −Σ x_i y_i / Σ y_i², cut to [0, 1].
+
+The cost of an option is measured seconds (`calibration`); its pairs stand beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..attention.feature_rank import joint_subspace
+from ..attention.head_forms import (
+    HeadForm,
+    LayerForms,
+    full_attention,
+    keep_keys,
+    work_shares,
+)
+from ..attention.kept_attention import attend_kept
+from ..captures import AttentionCall, Site
+from .gradients import servable
+from .sparse_plan import SHORTEST, padded_form
+
+THRESHOLDS = (32, 16, 8, 4, 3, 2, 1.4, 1, 0.7, 0.5, 0.25, 0.125)
+"""Thresholds that are tried, in units of uniform attention, 1/T."""
+RANKED = (16, 4, 2, 1, 0.5)
+RANK, RANKED_SAMPLES = 16, 8
+WINDOWS = (256, 1024)
+SAMPLES = 4
+
+
+@dataclass
+class Tried:
+    """What every option of every head of a layer loses and costs, summed over inputs.
+
+    Shapes `(options, H)`: the sums of x², xy and y², the share of the pairs that is computed, and
+    the counts that seconds are made of: pairs that are attended and pairs of sampled rows.
+    """
+
+    options: list[HeadForm]
+    causal: bool
+    length: int
+    shape: tuple[int, int]  # width of keys and of values
+    to_x: Tensor  # (H, D, R)
+    to_y: Tensor
+    x: Tensor
+    xy: Tensor
+    y: Tensor
+    share: Tensor
+    pairs: Tensor
+    sampled: Tensor
+    inputs: int = 1
+
+    def add(self, other: Tried) -> None:
+        for name in ("x", "xy", "y", "share", "pairs", "sampled"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.inputs += other.inputs
+
+    @property
+    def correction(self) -> Tensor:
+        """The best β of every option and head."""
+        return (-self.xy / self.y.clamp_min(1e-30)).clamp(0, 1)
+
+    @property
+    def error(self) -> Tensor:
+        """The error of every option and head with its best β."""
+        b = self.correction
+        return (self.x + 2 * b * self.xy + b * b * self.y).clamp_min(0)
+
+    def forms(self, chosen: Sequence[int]) -> LayerForms:
+        """The forms of a layer from one option per head."""
+        b = self.correction
+        heads = tuple(
+            replace(self.options[i], correction=round(float(b[i, h]), 4))
+            if self.options[i].chooses
+            else self.options[i]
+            for h, i in enumerate(chosen)
+        )
+        ranked = [h for h, head in enumerate(heads) if head.kind == "ranked"]
+        maps = (self.to_x[ranked], self.to_y[ranked]) if ranked else (None, None)
+        return LayerForms(heads, self.causal, to_x=maps[0], to_y=maps[1])
+
+
+def options_of(length: int, dimension: int) -> list[HeadForm]:
+    """The menu for inputs of a length: dense first."""
+    found = [HeadForm()]
+    found += [HeadForm("window", window=w) for w in WINDOWS if 2 * w <= length]
+    found += [HeadForm("blocks", min(c / length, 1.0), samples=SAMPLES) for c in THRESHOLDS]
+    if dimension >= 2 * RANK:
+        found += [
+            HeadForm("ranked", min(c / length, 1.0), window=128, samples=RANKED_SAMPLES, rank=RANK)
+            for c in RANKED
+        ]
+    return found
+
+
+def try_options(
+    call: AttentionCall, gradients: Sequence[Mapping[Site, Tensor]], before: Tried | None = None
+) -> Tried | None:
+    """Try every option on one call; None if no plan could serve it.
+
+    `before` is what an earlier input found: its coordinates are used again.
+    """
+    if not servable(call) or any(call.site not in grads for grads in gradients):
+        return None
+    T, D, H = call.q.shape[2], call.q.shape[3], call.heads
+    for causal in (True, False):
+        why, valid = padded_form(call, causal)
+        if why is None:
+            break
+    else:
+        return None
+    if SHORTEST * LayerForms(()).block >= T:
+        return None
+    q, k, v = call.q, call.k, call.v
+    options = options_of(T, D)
+    to_x, to_y = _coordinates(call, valid) if before is None else (before.to_x, before.to_y)
+    true = full_attention(q, k, v, causal, call.scale, valid)
+    real = None if valid is None else valid[:, None, :, None]
+    rows: list[dict[str, Tensor]] = []
+    for option in options:
+        mapped = (to_x, to_y) if option.kind == "ranked" else (None, None)
+        asked = replace(option, correction=1.0) if option.chooses else option
+        forms = LayerForms((asked,) * H, causal, to_x=mapped[0], to_y=mapped[1])
+        zero = torch.zeros(H, dtype=torch.float64)
+        kept = keep_keys(q, k, v, forms, scale=call.scale, valid=valid)
+        row = {
+            "x": zero,
+            "xy": zero,
+            "y": zero,
+            "share": work_shares(kept, forms, T, D) * len(q),
+            "pairs": kept.pairs(T).cpu(),
+            "sampled": zero + _sampled(option, forms, T, causal) * len(q),
+        }
+        if option.kind != "dense":
+            mean, weight = kept.mean, kept.weight
+            out = attend_kept(q, k, v, replace(kept, mean=None, weight=None), call.scale, valid)
+            change = torch.zeros_like(out)
+            if mean is not None and weight is not None:
+                block = torch.arange(T, device=q.device) // forms.block
+                change = (mean[:, :, block] - out) * weight[:, :, block, None]
+            if not causal:  # the first queries attend exactly
+                out[:, :, : forms.first] = true[:, :, : forms.first]
+                change[:, :, : forms.first] = 0
+            gap = out - true
+            if real is not None:
+                gap, change = gap * real, change * real
+            for grads in gradients:
+                g = grads[call.site].to(gap)
+                a, b = (gap * g).sum(3).double(), (change * g).sum(3).double()  # (B, H, T)
+                for name, product in (("x", a * a), ("xy", a * b), ("y", b * b)):
+                    row[name] = row[name] + product.sum((0, 2)).cpu() / len(gradients)
+        rows.append(row)
+    sums = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+    shape = (D, v.shape[3])
+    return Tried(options, causal, T, shape, to_x.cpu(), to_y.cpu(), **sums, inputs=len(q))
+
+
+def _sampled(option: HeadForm, forms: LayerForms, T: int, causal: bool) -> float:
+    """Pairs of the sampled rows of one input."""
+    if not option.chooses:
+        return 0.0
+    return option.samples / forms.block * (T * T / 2 if causal else T * T)
+
+
+def _coordinates(call: AttentionCall, valid: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The first coordinates of the joint subspace of a call's queries and keys, `(H, D, R)`."""
+    weight = None if valid is None else valid[:, None, :, None].to(call.q)
+    q = call.q if weight is None else call.q * weight
+    k, number = call.keys, call.q.shape[0] * call.q.shape[2] if weight is None else weight.sum()
+    mean = (k if weight is None else k * weight).sum((0, 2), keepdim=True) / number
+    k = k - mean if weight is None else (k - mean) * weight
+    queries = (q.transpose(2, 3).double() @ q.double()).sum(0) / float(number)
+    keys = (k.transpose(2, 3).double() @ k.double()).sum(0) / float(number)
+    to_x, to_y = joint_subspace(queries, keys, min(RANK, q.shape[3]))
+    return to_x.float(), to_y.float()
