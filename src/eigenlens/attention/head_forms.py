@@ -26,6 +26,7 @@ from ..errors import EigenlensError
 from ..kernels import native
 from .kept_attention import Form, attend_kept
 from .kept_keys import KeptKeys
+from .precision import at_least_float32
 from .key_selection import choose_by_torch, sampled_rows
 
 KINDS = ("dense", "window", "blocks", "ranked")
@@ -171,7 +172,7 @@ def planned_attention(
     Returns
     -------
     Tensor
-        The output `(B, H, T, E)`.
+        The output `(B, H, T, E)`; half precision is computed in float32.
 
     Raises
     ------
@@ -189,9 +190,10 @@ def planned_attention(
             f"{len(forms.heads)} forms were given for {H} heads, {T} queries and {S} keys; give"
             " one form per head, and as many queries as keys"
         )
-    scale = 1 / math.sqrt(D) if scale is None else scale
+    scale, asked = 1 / math.sqrt(D) if scale is None else scale, q.dtype
+    q, k, v = (at_least_float32(x) for x in (q, k, v))
     if forms.plain and not native.serves(q, k, v) and form != "native":
-        return full_attention(q, k, v, forms.causal, scale, valid)
+        return full_attention(q, k, v, forms.causal, scale, valid).to(asked)
     kept = keep_keys(q, k, v, forms, scale=scale, valid=valid, form=form)
     out = attend_kept(q, k, v, kept, scale, valid, form)
     if not forms.causal and forms.first and not forms.plain:
@@ -199,7 +201,7 @@ def planned_attention(
         out[:, :, : forms.first] = scaled_dot_product_attention(
             q[:, :, : forms.first], k, v, mask, scale=scale, enable_gqa=True
         ).nan_to_num()
-    return out
+    return out.to(asked)
 
 
 def keep_keys(

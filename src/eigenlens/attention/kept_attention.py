@@ -165,7 +165,11 @@ def _attend(
         o, l = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q[:, None], k[:, None], v[:, None], attn_mask=mask, scale=scale
         )
-        return o[:, 0].nan_to_num_(), l[:, 0].nan_to_num_(-torch.inf)
+        o, l = o[:, 0], l[:, 0]
+        if hidden is not None:  # what the kernel gives for a row without keys is not defined
+            alone = hidden.all(2)
+            o, l = o.masked_fill(alone[..., None], 0.0), l.masked_fill(alone, -torch.inf)
+        return o, l
     scores = q @ k.transpose(1, 2) * scale
     if hidden is not None:
         scores = scores.masked_fill(hidden, -torch.inf)

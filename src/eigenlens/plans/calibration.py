@@ -8,6 +8,7 @@ kernel, and measured anew if one of them changes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
@@ -119,8 +120,8 @@ def calibrate(
     width: int = 64,
     device: str | torch.device = "cpu",
     *,
+    longest: int = LENGTHS[-1],
     again: bool = False,
-    lengths: tuple[int, ...] = LENGTHS,
     progress: Progress = silent,
 ) -> Calibration:
     """Measure every form for heads of a width, or read what was measured before.
@@ -131,30 +132,40 @@ def calibrate(
         The width of a head.
     device : str or device, default "cpu"
         Where attention is computed.
+    longest : int, default 8192
+        The longest input that it is for; shorter lengths take less time to measure.
     again : bool, default False
         Measure anew.
-    lengths : tuple of int
-        The lengths that are measured.
     progress : callable, optional
         Called with `(what, done, total)`. Default: silent.
+
+    Returns
+    -------
+    Calibration
+        The seconds of every form at each length, as the cache keeps them.
     """
     facts = _facts(width, str(device))
-    path = _path(facts, lengths)
-    if not again and (found := _read(path)) is not None:
-        return found
-    timings: list[Timing] = []
-    for i, length in enumerate(lengths):
-        progress("measuring attention on this machine", i, len(lengths))
+    path = _path(facts)
+    before = None if again else _read(path)
+    timings = list(before.timings) if before is not None else []
+    known = {t.length for t in timings}
+    needed = [n for i, n in enumerate(LENGTHS) if not i or LENGTHS[i - 1] < longest]
+    missing = [n for n in needed if n not in known]
+    if before is not None and not missing:
+        return before
+    for i, length in enumerate(missing):
+        progress("measuring attention on this machine", i, len(missing))
         for causal in (True, False):
             timings += _measured(width, length, causal, torch.device(device), bool(facts["kernel"]))
-    progress("measuring attention on this machine", len(lengths), len(lengths))
+    progress("measuring attention on this machine", len(missing), len(missing))
     made = Calibration(
         **facts,
         timings=tuple(timings),
         measured=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps({"version": VERSION, **made.record()}, indent=1))
+    with contextlib.suppress(OSError):  # a cache that cannot be written is measured anew next time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps({"version": VERSION, **made.record()}, indent=1))
     return made
 
 
@@ -181,8 +192,8 @@ def _facts(width: int, device: str) -> dict[str, Any]:
     }
 
 
-def _path(facts: dict[str, Any], lengths: tuple[int, ...]) -> Path:
-    terms = json.dumps([VERSION, processor(), lengths, facts], sort_keys=True)
+def _path(facts: dict[str, Any]) -> Path:
+    terms = json.dumps([VERSION, processor(), facts], sort_keys=True)
     name = hashlib.sha256(terms.encode()).hexdigest()[:16]
     return cache_folder() / "calibrations" / f"{name}.json"
 

@@ -154,7 +154,7 @@ class Evaluation(ModelResultViews):
         """What the changed model loses, for which share of the work, and whether it got faster."""
         rows = {row["measure"]: row for row in self.summary}
         task = next((rows[measure] for measure in TASKS if measure in rows), None)
-        lost = [] if task is None else [_change(task) + _interval(self.summary)]
+        lost = [] if task is None else [_change(task, self.summary)]
         if MEASURES["total_variation"] in rows:
             lost.append(
                 "the attention patterns move by"
@@ -262,27 +262,31 @@ def _sparse_work(rows: dict[str, dict[str, Any]]) -> str:
     )
 
 
-def _interval(summary: list[dict[str, Any]]) -> str:
-    """The mean rise over inputs and its interval, in brackets; nothing if it is not known."""
+def _interval(summary: list[dict[str, Any]]) -> tuple[float, float, float] | None:
+    """The mean rise over inputs and the ends of its interval; None if it is not known."""
     for row in summary:
         low, high = row.get("low"), row.get("high")
         if low is not None and high is not None:
-            what = row["measure"].removesuffix(", mean over inputs")
-            ends = f"95 % interval {100 * low:.2f} to {100 * high:.2f} %"
-            return f" ({what} {100 * row['planned']:.2f} % on average over inputs, {ends})"
-    return ""
+            return row["planned"], low, high
+    return None
 
 
-def _change(row: dict[str, Any]) -> str:
+def _change(row: dict[str, Any], summary: list[dict[str, Any]]) -> str:
     """A measure before and after: `the perplexity goes from 12.1 to 12.5 (+3.1 %)`.
 
-    A measure that is 1 by definition in the plain model has one number.
+    A measure that is 1 by definition in the plain model has one number. The interval is that of the
+    mean over inputs.
     """
-    plain, planned = row["plain"], row["planned"]
+    plain, planned, found = row["plain"], row["planned"], _interval(summary)
     if plain == 1:
-        words = AGREEMENT.get(row["measure"], f"the {row['measure']} is {{:.4f}}")
-        return f"{words.format(planned)} (1: identical)"
+        words = AGREEMENT.get(row["measure"], f"the {row['measure']} is {{:.4f}}").format(planned)
+        if found is None:
+            return f"{words} (1: identical)"
+        return f"{words} (1: identical; 95 % interval {1 - found[2]:.4f} to {1 - found[1]:.4f})"
     change = f"{100 * (planned / plain - 1):+.1f} %"
+    if found is not None:
+        mean, low, high = (f"{100 * x:.2f}" for x in found)
+        change += f"; per input {mean} %, 95 % interval {low} to {high} %"
     return f"the {row['measure']} goes from {plain:.4g} to {planned:.4g} ({change})"
 
 

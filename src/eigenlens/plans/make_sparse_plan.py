@@ -84,7 +84,10 @@ def make_sparse_plan(
         }
         first = batches["fit"][0]
         took = time_of_pass(loaded, first, ready.length)
-        known = {d: calibrate(d, loaded.device, progress=progress) for d in _widths(opened)}
+        known = {
+            d: calibrate(d, loaded.device, longest=ready.length, progress=progress)
+            for d in _widths(opened)
+        }
         made = _Made(loaded, opened, ready, took, known)
         if ready.length > SHORTEST * LayerForms(()).block:
             made.tried = try_forms(loaded, batches["fit"], progress)
@@ -123,8 +126,8 @@ def _request(
 ) -> Request:
     if not checks:
         return Request(names, length, 2 * max(documents, 2), 0.5, seed, False)
-    fit, held = max(1, min(4, FIT_TOKENS // length)), 2 * documents
-    # one that is fitted on more than is used, so that documents are dealt out evenly
+    # of 8 groups of documents three choose, three check, and two are left for an evaluation
+    fit, held = max(1, min(4, FIT_TOKENS // length)), 4 * documents
     return Request(names, length, max(fit + held, 3), held / (fit + held), seed, False)
 
 
@@ -136,8 +139,8 @@ def _rows(ready: Inputs, documents: int, checks: bool) -> dict[str, np.ndarray]:
     groups = ready.groups[1:]
     parts = {
         "fit": fit[: max(1, min(4, FIT_TOKENS // ready.length))],
-        "choose": np.flatnonzero(np.isin(ready.buckets, groups[::2]))[:documents],
-        "check": np.flatnonzero(np.isin(ready.buckets, groups[1::2]))[:documents],
+        "choose": _some(ready, groups[::3], documents),
+        "check": _some(ready, groups[1::3], documents),
     }
     if len(parts["check"]) < 2 or len(parts["choose"]) < 2 or not len(fit):
         raise EigenlensError(
@@ -147,6 +150,14 @@ def _rows(ready: Inputs, documents: int, checks: bool) -> dict[str, np.ndarray]:
             f" or a smaller {option('max_length', None)}"
         )
     return parts
+
+
+def _some(ready: Inputs, groups: list[int], number: int) -> np.ndarray:
+    """Some inputs of these groups, from as many documents as there are."""
+    rows = np.flatnonzero(np.isin(ready.buckets, groups))
+    first = np.unique(ready.documents[rows], return_index=True)[1]
+    order = [*sorted(first), *np.setdiff1d(np.arange(len(rows)), first)]
+    return rows[order[:number]]
 
 
 def _widths(study: Study) -> list[int]:
@@ -236,7 +247,8 @@ class _Made:
                 checked = found.checked.record()
                 self.record |= {"predicted": found.predicted.record(), "checked": checked}
                 if checked["seconds"] <= WORTH * checked["plain_seconds"]:
-                    self.groups = self.ready.groups[1:]
+                    groups = self.ready.groups[1:]
+                    self.groups = sorted({*groups[::3], *groups[1::3]})
                     self.plan = allocation.plan(found.candidate, self.ready.length)
                     self.choices = allocation.choices(found.candidate)
                     self.record["pays"] = True

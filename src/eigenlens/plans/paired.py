@@ -137,12 +137,14 @@ def _costs(found: Passed) -> list[dict[str, Any]]:
 
 
 def with_change(row: dict[str, Any]) -> dict[str, Any]:
-    """The relative change from the plain to the planned figure.
+    """The relative change from the plain to the planned figure, and the ends of its interval.
 
-    None if the plain figure is 0 or 1 by definition.
+    None if the plain figure is 0 or 1 by definition, or where there is no interval.
     """
     compares = row["plain"] not in {0.0, 1.0}
-    return {**row, "change": row["planned"] / row["plain"] - 1 if compares else None}
+    change = row["planned"] / row["plain"] - 1 if compares else None
+    ends = {name: row.get(name) for name in ("low", "high")}
+    return {**row, "change": change, **ends}
 
 
 def head_rows(site: Site, columns: Mapping[str, Tensor]) -> list[dict[str, Any]]:

@@ -127,7 +127,7 @@ def _not_seen(plan: Plan, inputs: Inputs) -> tuple[list[int], list[str]]:
     if not_seen:
         return not_seen, []
     return inputs.groups[1:], [
-        "there is only one group of held-out documents, so the plan was chosen on these inputs"
+        "no other held-out documents are left, so the plan was chosen on some of these inputs"
     ]
 
 

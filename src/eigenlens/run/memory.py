@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,6 +58,7 @@ def peak_of(work: Callable[[], Any], device: str | torch.device = "cpu") -> int:
         before = torch.cuda.memory_allocated(device)
         work()
         return torch.cuda.max_memory_allocated(device) - before
+    give_back_memory()
     before, most, done = resident_bytes(), 0, threading.Event()
 
     def watch() -> None:
@@ -73,6 +75,14 @@ def peak_of(work: Callable[[], Any], device: str | torch.device = "cpu") -> int:
         done.set()
         thread.join()
     return max(0, most - before)
+
+
+def give_back_memory() -> None:
+    """Give memory that the C library keeps for later back to the system, where it can."""
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    except (OSError, AttributeError):  # another C library
+        return
 
 
 def _own_memory() -> Any:
