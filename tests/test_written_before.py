@@ -27,7 +27,7 @@ def test_a_plan_opens():
 
 def test_a_plan_of_blocks_opens():
     plan = el.Plan.open(BEFORE / "block-plan")
-    assert plan.blocks is not None and plan.work == pytest.approx(0.79296875, abs=1e-12)
+    assert plan.sparse is not None and plan.work == pytest.approx(0.79296875, abs=1e-12)
     stored = json.loads((BEFORE / "block-plan" / "plan.json").read_text())["heads"]
     assert [choice.settings for choice in plan.choices] == [
         {"threshold": head["settings"]["bar"]} for head in stored

@@ -299,7 +299,7 @@ def test_classes_are_compared_where_tokens_stand():
     plain, other = (SimpleNamespace(logits=torch.randn(2, 5, 3)) for _ in range(2))
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
     task = Classes()
-    task.add({"attention_mask": mask}, plain, other)
+    task.add(*(task.observe({"attention_mask": mask}, each) for each in (plain, other)))
     same, overlap = [], []
     for i, j in mask.nonzero().tolist():
         p, q = plain.logits[i, j].softmax(0), other.logits[i, j].softmax(0)
@@ -308,3 +308,5 @@ def test_classes_are_compared_where_tokens_stand():
     found = {row["measure"]: row["planned"] for row in task.result()}
     assert found["top-1 agreement"] == sum(same) / 7
     assert found["overlap of the class probabilities"] == pytest.approx(sum(overlap) / 7, abs=1e-6)
+    rises = [1 - sum(overlap[:5]) / 5, 1 - sum(overlap[5:]) / 2]
+    assert task.rises == pytest.approx(rises, abs=1e-6)

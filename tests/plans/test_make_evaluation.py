@@ -148,7 +148,7 @@ def test_perplexity_of_a_language_model_is_that_of_its_losses(place):
         with plan.applied(model):
             planned = model.module(ids)
     task = Perplexity()
-    task.add({"input_ids": ids}, plain, planned)
+    task.add(*(task.observe({"input_ids": ids}, each) for each in (plain, planned)))
     for key, output in (("plain", plain), ("planned", planned)):
         losses = [
             -math.log(float(output.logits[0, i].softmax(-1)[ids[0, i + 1]]))
@@ -275,8 +275,10 @@ def test_the_sentence_has_the_numbers(kept):
     rows = {row["measure"]: row["planned"] for row in kept.rows()}
     assert (
         f"the embeddings keep a cosine of {rows['cosine of the embeddings']:.4f} with the plain"
-        " model's (1: identical)" in kept.sentence
+        " model's (1: identical; 95 % interval " in kept.sentence
     )
+    assert kept.sentence.endswith("so its seconds say nothing and are not shown.")
+    assert not [name for name in rows if "second" in name or "memory" in name]
     assert (
         f"move by {rows['total variation of the patterns']:.3f} in total variation" in kept.sentence
     )

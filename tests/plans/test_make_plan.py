@@ -187,7 +187,7 @@ def test_bad_targets_are_refused(study):
         with pytest.raises(el.EigenlensError, match="must be above 0"):
             el.plan(study, **wrong)
     for wrong in ({}, {"budget": 0.5, "error": 0.1}):
-        with pytest.raises(el.EigenlensError, match="either a budget or an error"):
+        with pytest.raises(el.EigenlensError, match="needs a loss, a budget or an error"):
             el.plan(study, **wrong)
     with pytest.raises(el.EigenlensError, match="no estimator 'magic'"):
         el.plan(study, budget=0.5, estimators=["magic"])
@@ -204,14 +204,14 @@ def test_a_plan_for_another_model_is_refused(place, quarter):
         pass
 
 
-def test_an_input_longer_than_the_plan_is_refused(quarter, bert):
-    model = el.load(bert).module
-    with (
-        pytest.raises(el.EigenlensError, match="24 keys, but this input has 40"),
-        torch.no_grad(),
-        quarter.applied(model),
-    ):
-        model(ids(40))
+def test_an_input_longer_than_the_plan_is_exact_and_counted(place, quarter, bert):
+    plan, model = el.Plan.open(place / "quarter"), el.load(bert).module
+    with torch.no_grad():
+        plain = model(ids(40)).last_hidden_state
+        with plan.applied(model):
+            assert torch.equal(model(ids(40)).last_hidden_state, plain)
+            assert not torch.allclose(model(ids(24)).last_hidden_state, plain[:, :24], atol=1e-3)
+    assert plan.tally.record() == {"planned": 2, "long": 2} and plan.simulated
 
 
 def test_a_study_without_what_a_plan_needs_is_refused(place, bert):

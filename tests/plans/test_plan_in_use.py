@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import eigenlens as el
-from eigenlens.attention import BlockSettings, block_attention
 
 
 @pytest.fixture(scope="module")
@@ -122,25 +121,6 @@ def test_an_evaluation_says_when_its_inputs_are_not_new(plan, llama, text):
     assert el.evaluate(llama, plan=plan, max_inputs=2).notes == ()
     again = el.evaluate(llama, text, plan=plan, max_inputs=6, max_length=24)
     assert "the study was made from this text" in again.notes[0]
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_block_attention_in_half_precision(dtype):
-    rng = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(1, heads, 700, 16, generator=rng) for heads in (4, 2, 2))
-    settings = BlockSettings((1e-3, 1e-3))
-    half = block_attention(q.to(dtype), k.to(dtype), v.to(dtype), settings)
-    assert half.dtype == dtype
-    torch.testing.assert_close(half.float(), block_attention(q, k, v, settings), atol=0.1, rtol=0.1)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"round_to": 0}, {"key_block": 0}, {"samples": 0}, {"stride": 0}, {"thresholds": (-1.0,)}],
-)
-def test_settings_that_would_never_end_are_refused(wrong):
-    with pytest.raises(el.EigenlensError, match="block-adaptive attention"):
-        BlockSettings(**{"thresholds": (1e-3,), **wrong})
 
 
 def test_a_vanished_place_is_a_sentence(study):

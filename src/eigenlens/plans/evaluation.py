@@ -145,7 +145,7 @@ class Evaluation(ModelResultViews):
 
         Evaluations of old versions do not know; theirs are if they have patterns of a plan.
         """
-        known = self.stored["plan"].get("simulated")
+        known = self.stored.get("plan", {}).get("simulated")
         patterns = any(row["measure"] == MEASURES["total_variation"] for row in self.summary)
         return (patterns and "attention" not in self.target) if known is None else known
 

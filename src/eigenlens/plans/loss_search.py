@@ -32,6 +32,8 @@ from .tasks import Perplexity, Task, task_of
 
 WORTH = 0.98
 """A plan pays if its passes take less than this share of the plain ones."""
+PAYS = 1.05
+"""How much faster a whole pass must get for a plan to be called worth it."""
 CONFIDENT = 0.95
 """The share of documents whose rise the bound for a single document shall cover."""
 
@@ -234,3 +236,20 @@ def time_of_pass(model: Model, batch: Batch, length: int) -> TimeOfPass:
             best = found if best is None or found.seconds < best.seconds else best
     assert best is not None
     return best
+
+
+def pays_from(
+    rest: float, attention: Callable[[int], tuple[float, float]], longest: int | None
+) -> int | None:
+    """From how many tokens on a plan would make a whole pass `PAYS` times faster; None if from none.
+
+    `rest` are the seconds per token that are not attention; `attention(length)` the seconds of
+    attention, plain and planned; `longest` is what the model can read.
+    """
+    for length in (round(512 * 2 ** (i / 4)) // 64 * 64 for i in range(1, 41)):
+        if longest is not None and length > longest:
+            return None
+        plain, planned = attention(length)
+        if (rest * length + plain) / (rest * length + planned) >= PAYS:
+            return length
+    return None

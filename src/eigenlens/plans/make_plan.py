@@ -17,6 +17,7 @@ from ..estimators.adaptive import Cascade
 from ..estimators.candidates import chosen_names
 from ..estimators.estimator import Estimator
 from ..models.load import Model
+from ..models.weights import sample_weights
 from ..passes.facts import Facts
 from ..run.progress import Progress, silent
 from ..run.result_folder import check_output_dir
@@ -195,6 +196,7 @@ def plan(
         "groups": held.groups,
         "chosen_on": held.names,
         "curve": measured.curve(),
+        "weights": sample_weights(held.model.module),
     }
     found = Plan(stored, *made, examples=examples)
     if folder is not None:

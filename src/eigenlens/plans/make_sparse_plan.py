@@ -29,7 +29,7 @@ from .allocation import Allocation
 from .calibration import CHOOSING, DENSE, GATHERED, Calibration, calibrate
 from .gradients import task_gradients
 from .held_out import check_share, names_of, use_studied_model
-from .loss_search import WORTH, Found, TimeOfPass, search, time_of_pass
+from .loss_search import WORTH, Found, TimeOfPass, pays_from, search, time_of_pass
 from .menu import SAMPLES, Tried, try_options
 from .result import KEPT, KEPT_OF_MODEL, Choice, Plan
 from .sparse_plan import SHORTEST, SparsePlan
@@ -38,8 +38,6 @@ DOCUMENTS = 8
 """Documents to choose on, and as many to check on."""
 FIT_TOKENS = 8192
 """Inputs that forms are tried on have about so many tokens together."""
-PAYS = 1.05
-"""How much faster a whole pass must get for a plan to be called worth it."""
 USUAL = 0.25
 """The share of the pairs that a plan usually computes, to tell from which length on one pays."""
 
@@ -253,7 +251,9 @@ class _Made:
                     self.choices = allocation.choices(found.candidate)
                     self.record["pays"] = True
                     return
-        self.record |= {"pays": False, "pays_from": self._pays_from()}
+        rest = (self.took.seconds - self.took.attention) / self.took.tokens
+        start = pays_from(rest, self._attention, self.model.max_length)
+        self.record |= {"pays": False, "pays_from": start}
         why = (
             f"dense: no plan within {100 * loss:g} % is faster"
             if self.tried
@@ -267,21 +267,6 @@ class _Made:
             for site, known in self.study.sites.items()
             for head in range(known.heads)
         )
-
-    def _pays_from(self) -> int | None:
-        """From how many tokens on a usual plan would make a whole pass faster; None if from none.
-
-        What is not attention grows with the tokens; attention by the calibration.
-        """
-        rest = (self.took.seconds - self.took.attention) / self.took.tokens
-        longest = self.model.max_length
-        for length in (round(512 * 2 ** (i / 4)) // 64 * 64 for i in range(1, 41)):
-            if longest is not None and length > longest:
-                return None
-            plain, planned = self._attention(length)
-            if (rest * length + plain) / (rest * length + planned) >= PAYS:
-                return length
-        return None
 
     def _attention(self, length: int) -> tuple[float, float]:
         """Seconds of all layers at a length, by torch's kernel and by a usual plan."""
