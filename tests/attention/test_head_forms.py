@@ -12,8 +12,8 @@ import torch
 from eigenlens.attention import HeadForm, LayerForms, planned_attention
 from eigenlens.attention.head_forms import full_attention, keep_keys, work_shares
 from eigenlens.attention.kept_attention import attend_kept
-from eigenlens.attention.key_selection import sampled_rows
 from eigenlens.attention.kept_keys import KeptKeys
+from eigenlens.attention.key_selection import sampled_rows
 from eigenlens.errors import EigenlensError
 from eigenlens.kernels.build import kernel
 
@@ -118,7 +118,9 @@ def test_the_output_is_that_of_the_kept_keys_one_unit_at_a_time(causal, pad, by)
     for h in (0, 2, 4, 5):
         for b in range(B):
             for I in range(-(-T // BLOCK)):
-                keys, near, i0, i1, lost, value = kept_by_hand(q, k, v, forms, h, I, b, valid, scale)
+                keys, near, i0, i1, lost, value = kept_by_hand(
+                    q, k, v, forms, h, I, b, valid, scale
+                )
                 for i in range(i0, i1):
                     if valid is not None and not valid[b, i]:
                         continue

@@ -26,8 +26,8 @@ from ..errors import EigenlensError
 from ..kernels import native
 from .kept_attention import Form, attend_kept
 from .kept_keys import KeptKeys
-from .precision import at_least_float32
 from .key_selection import choose_by_torch, sampled_rows
+from .precision import at_least_float32
 
 KINDS = ("dense", "window", "blocks", "ranked")
 SHARED = ("block", "first", "stride")

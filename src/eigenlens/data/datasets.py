@@ -37,6 +37,17 @@ REVIEWS = Source(
     "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9",
 )
 FASHION_MNIST = Source("debian", "dataset-fashion-mnist")
+SKIMAGE = Source(
+    "pypi-sdist",
+    "scikit-image",
+    "0.25.2",
+    "e5a37e6cd4d0c018a7a55b9d601357e3382826d3888c10d0213fc63bff977dde",
+)
+SKIMAGE_FILES = (
+    *("astronaut.png", "brick.png", "camera.png", "cell.png", "chelsea.png", "clock_motion.png"),
+    *("coffee.png", "coins.png", "grass.png", "gravel.png", "hubble_deep_field.jpg", "ihc.png"),
+    *("moon.png", "motorcycle_left.png", "retina.jpg", "rocket.jpg"),
+)
 
 REVIEW_FILES = {
     "movie": "movieReviewSnippets_GroundTruth.txt",
@@ -156,6 +167,18 @@ def _photos() -> Iterator[Image]:
             yield np.asarray(picture.convert("RGB")), file.stem
 
 
+def _skimage() -> Iterator[Image]:
+    needs("PIL", what="the data set skimage")
+    import numpy as np
+    from PIL import Image as Picture
+
+    archive = fetch(SKIMAGE)
+    for name in SKIMAGE_FILES:
+        content = member(archive, f"scikit_image-0.25.2/skimage/data/{name}")
+        with Picture.open(io.BytesIO(content)) as picture:
+            yield np.asarray(picture.convert("RGB")), Path(name).stem
+
+
 def _digits() -> Iterator[Image]:
     needs("sklearn", what="the data set digits")
     import numpy as np
@@ -211,6 +234,15 @@ DATASETS: dict[str, Dataset] = {
             0,
             _photos,
             ("PIL", "sklearn"),
+        ),
+        Dataset(
+            "skimage",
+            "images",
+            "16 photographs that come with scikit-image",
+            SKIMAGE,
+            23,
+            _skimage,
+            ("PIL",),
         ),
         Dataset(
             "digits",

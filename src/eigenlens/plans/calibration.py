@@ -35,6 +35,8 @@ LENGTHS = (1024, 2048, 4096, 8192)
 HEADS = 4
 KEPT = 0.25
 """The share of the pairs in the measurement of gathered keys."""
+USUAL = 0.25
+"""The share of the pairs that a plan usually computes."""
 WINDOW = 256
 REPEATS = 3
 VERSION = 1
@@ -91,6 +93,16 @@ class Calibration:
         )
         lengths, values = zip(*found)
         return float(np.interp(np.log(length), np.log(lengths), values)) / 1e9
+
+    def usual_head(self, causal: bool, length: int) -> tuple[float, float]:
+        """Seconds of one head by torch's own attention, and by a usual plan.
+
+        A usual plan computes a quarter of the pairs, and chooses them.
+        """
+        pairs = length**2 * (0.5 if causal else 1.0)
+        planned = USUAL * self.per_pair(GATHERED, causal, length)
+        planned += SAMPLES / LayerForms(()).block * self.per_pair(CHOOSING, causal, length)
+        return pairs * self.per_pair(DENSE, causal, length), pairs * planned
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per form, direction and length, for people."""

@@ -26,11 +26,11 @@ from ..run.result_folder import check_output_dir
 from ..shell import option
 from ..studies import Study
 from .allocation import Allocation
-from .calibration import CHOOSING, DENSE, GATHERED, Calibration, calibrate
+from .calibration import Calibration, calibrate
 from .gradients import task_gradients
 from .held_out import check_share, names_of, use_studied_model
 from .loss_search import WORTH, Found, TimeOfPass, pays_from, search, time_of_pass
-from .menu import SAMPLES, Tried, try_options
+from .menu import Tried, try_options
 from .result import KEPT, KEPT_OF_MODEL, Choice, Plan
 from .sparse_plan import SHORTEST, SparsePlan
 
@@ -38,8 +38,6 @@ DOCUMENTS = 8
 """Documents to choose on, and as many to check on."""
 FIT_TOKENS = 8192
 """Inputs that forms are tried on have about so many tokens together."""
-USUAL = 0.25
-"""The share of the pairs that a plan usually computes, to tell from which length on one pays."""
 
 
 def make_sparse_plan(
@@ -272,10 +270,7 @@ class _Made:
         """Seconds of all layers at a length, by torch's kernel and by a usual plan."""
         plain = planned = 0.0
         for known in self.study.sites.values():
-            c, causal = self.known[known.head_dimension], known.mask == "causal"
-            pairs = known.heads * length**2 * (0.5 if causal else 1.0)
-            plain += pairs * c.per_pair(DENSE, causal, length)
-            planned += pairs * USUAL * c.per_pair(GATHERED, causal, length)
-            rows = SAMPLES / LayerForms(()).block
-            planned += pairs * rows * c.per_pair(CHOOSING, causal, length)
+            c = self.known[known.head_dimension]
+            one = c.usual_head(known.mask == "causal", length)
+            plain, planned = plain + known.heads * one[0], planned + known.heads * one[1]
         return plain, planned
