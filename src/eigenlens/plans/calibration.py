@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -25,9 +26,11 @@ from torch import Tensor
 from ..attention.head_forms import HeadForm, LayerForms, full_attention, keep_keys
 from ..attention.kept_attention import Form, attend_kept
 from ..cache import cache_folder
+from ..errors import EigenlensError, EigenlensWarning
 from ..kernels.build import kernel, processor
-from ..run.files import write_text
+from ..run.files import made_folder, read_json, write_text
 from ..run.progress import Progress, silent
+from ..run.schema import NumberSchema, check_schema
 from .menu import RANK, RANKED_SAMPLES, SAMPLES
 
 LENGTHS = (1024, 2048, 4096, 8192)
@@ -44,6 +47,28 @@ DENSE, GATHERED, NEAR, CHOOSING, RANKED = (
     "choosing keys",
     "choosing keys, ranked",
 )
+FORMS = (DENSE, NEAR, GATHERED, CHOOSING, RANKED)
+_SOME, _MEASURED = NumberSchema(1, 2**31, integer=True), NumberSchema(1e-12)
+SCHEMA = {
+    "version": NumberSchema(VERSION, VERSION, integer=True),
+    "machine": str,
+    "device": str,
+    "threads": _SOME,
+    "torch": str,
+    "kernel": (str, None),
+    "width": _SOME,
+    "timings": [
+        {
+            "form": str,
+            "by": str,
+            "causal": bool,
+            "length": _SOME,
+            "seconds": _MEASURED,
+            "pairs": _MEASURED,
+        }
+    ],
+    "measured": str,
+}
 
 
 @dataclass(frozen=True)
@@ -105,6 +130,30 @@ class Calibration:
             for t in self.timings
         ]
 
+    def compared_rows(self) -> list[dict[str, Any]]:
+        """One row per form, direction and length: native and torch side by side.
+
+        `torch / native` says how many times faster the native kernel is.
+        """
+        found: dict[tuple[str, bool, int], dict[str, Timing]] = {}
+        for t in self.timings:
+            found.setdefault((t.form, t.causal, t.length), {})[t.by] = t
+
+        def row(form: str, causal: bool, length: int, by: dict[str, Timing]) -> dict[str, Any]:
+            native, torch_ = by.get("native"), by.get("torch")
+            return {
+                "form": form,
+                "direction": "causal" if causal else "both ways",
+                "tokens": length,
+                "ms per head, native": native and 1e3 * native.seconds / HEADS,
+                "ms per head, torch": torch_ and 1e3 * torch_.seconds / HEADS,
+                "ns per pair, native": native and native.nanoseconds,
+                "ns per pair, torch": torch_ and torch_.nanoseconds,
+                "torch / native": native and torch_ and torch_.seconds / native.seconds,
+            }
+
+        return [row(*key, by) for key, by in sorted(found.items(), key=_order)]
+
     def record(self) -> dict[str, Any]:
         """Everything as plain JSON values."""
         return {**asdict(self), "timings": [asdict(t) for t in self.timings]}
@@ -140,7 +189,7 @@ def calibrate(
     """
     facts = _facts(width, str(device))
     path = _path(facts, lengths)
-    if not again and (found := _read(path)) is not None:
+    if not again and (found := _read(path)) is not None and _is_complete(found, facts, lengths):
         return found
     timings: list[Timing] = []
     for i, length in enumerate(lengths):
@@ -153,19 +202,35 @@ def calibrate(
         timings=tuple(timings),
         measured=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps({"version": VERSION, **made.record()}, indent=1))
+    try:
+        made_folder(path.parent)
+        write_text(path, json.dumps({"version": VERSION, **made.record()}, indent=1))
+    except EigenlensError as error:
+        warnings.warn(
+            f"what was measured of this machine is not kept: {error}",
+            EigenlensWarning,
+            stacklevel=2,
+        )
     return made
 
 
-def calibrations(device: str = "cpu") -> list[Calibration]:
+def calibrations() -> list[Calibration]:
     """What was measured on this machine with these threads, this torch and this kernel."""
-    found = []
-    for path in sorted((cache_folder() / "calibrations").glob("*.json")):
-        one = _read(path)
-        if one is not None and _facts(one.width, device).items() <= one.record().items():
-            found.append(one)
-    return found
+    try:
+        paths = sorted((cache_folder() / "calibrations").glob("*.json"))
+    except OSError:
+        return []
+    read = (one for path in paths if (one := _read(path)) is not None)
+    return sorted(
+        (one for one in read if _facts(one.width, one.device).items() <= one.record().items()),
+        key=lambda one: (one.device, one.width, one.measured),
+    )
+
+
+def _order(item: tuple[tuple[str, bool, int], Any]) -> tuple[int, bool, int]:
+    """Forms in one order, causal first, short first."""
+    form, causal, length = item[0]
+    return FORMS.index(form) if form in FORMS else len(FORMS), not causal, length
 
 
 def _facts(width: int, device: str) -> dict[str, Any]:
@@ -190,12 +255,25 @@ def _path(facts: dict[str, Any], lengths: tuple[int, ...]) -> Path:
 def _read(path: Path) -> Calibration | None:
     """A stored calibration; None if there is none, or it cannot be read."""
     try:
-        record = json.loads(path.read_text())
-        if record.pop("version") != VERSION:
-            return None
+        record = read_json(path)
+        check_schema(record, SCHEMA, "it")
+        del record["version"]
         return Calibration.from_record(record)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (EigenlensError, ValueError, KeyError, TypeError):
         return None
+
+
+def _is_complete(one: Calibration, facts: dict[str, Any], lengths: tuple[int, ...]) -> bool:
+    """Whether a calibration that was read is of this machine, and has every form."""
+    known = {(t.form, t.by, t.causal, t.length) for t in one.timings}
+    native = {("native", form) for form in FORMS if form != DENSE and one.kernel}
+    wanted = native | {("torch", form) for form in FORMS}
+    return facts.items() <= one.record().items() and all(
+        (form, by, causal, length) in known
+        for by, form in wanted
+        for causal in (True, False)
+        for length in lengths
+    )
 
 
 def _measured(
