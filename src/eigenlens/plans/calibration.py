@@ -133,7 +133,8 @@ class Calibration:
     def compared_rows(self) -> list[dict[str, Any]]:
         """One row per form, direction and length: native and torch side by side.
 
-        `torch / native` says how many times faster the native kernel is.
+        Milliseconds per head and nanoseconds per pair of query and key; `torch / native` says how
+        many times faster the native kernel is.
         """
         found: dict[tuple[str, bool, int], dict[str, Timing]] = {}
         for t in self.timings:
@@ -145,10 +146,10 @@ class Calibration:
                 "form": form,
                 "direction": "causal" if causal else "both ways",
                 "tokens": length,
-                "ms per head, native": native and 1e3 * native.seconds / HEADS,
-                "ms per head, torch": torch_ and 1e3 * torch_.seconds / HEADS,
-                "ns per pair, native": native and native.nanoseconds,
-                "ns per pair, torch": torch_ and torch_.nanoseconds,
+                "native ms": native and 1e3 * native.seconds / HEADS,
+                "torch ms": torch_ and 1e3 * torch_.seconds / HEADS,
+                "native ns": native and native.nanoseconds,
+                "torch ns": torch_ and torch_.nanoseconds,
                 "torch / native": native and torch_ and torch_.seconds / native.seconds,
             }
 
