@@ -176,9 +176,11 @@ def _transformers() -> str | None:
 
 def _cores() -> int:
     """Those that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    import psutil
+
+    own = psutil.Process()
+    # macOS does not bind a process to cores
+    return len(own.cpu_affinity()) if hasattr(own, "cpu_affinity") else os.cpu_count() or 1
 
 
 def _devices() -> Iterator[Device]:
