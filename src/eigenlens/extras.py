@@ -22,6 +22,12 @@ EXTRAS: dict[str, dict[str, str]] = {
     "dask": {"dask": "dask", "distributed": "distributed"},
 }
 """For each extra, the import names of its libraries and their usual names."""
+PURPOSES = {
+    "catalogue": "converting most models of the catalogue: GGUF, ONNX and sentencepiece files",
+    "vision": "pictures for vision models; scikit-learn's photographs and digits",
+    "dask": "a cluster, or several processes of this machine",
+}
+"""What each extra is for."""
 
 
 def needs(*libraries: str, what: str) -> None:
@@ -38,6 +44,11 @@ def needs(*libraries: str, what: str) -> None:
         f"{what} needs {listed(called)}; install {'it' if len(called) == 1 else 'them'} with: "
         f"pip install 'eigenlens[{','.join(extras)}]'"
     )
+
+
+def missing_libraries(extra: str) -> list[str]:
+    """The usual names of the libraries of an extra that are not installed."""
+    return [called for name, called in EXTRAS[extra].items() if not _here(name)]
 
 
 def _here(library: str) -> bool:

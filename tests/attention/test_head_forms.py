@@ -110,7 +110,7 @@ def kept_by_hand(q, k, v, forms, h, I, b, valid, scale):
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_output_is_that_of_the_kept_keys_one_unit_at_a_time(causal, pad, by):
     q, k, v = data(H=6, G=3)
-    (B, H, T, D), scale = q.shape, 0.25
+    (B, H, T, _), scale = q.shape, 0.25
     forms, valid = menu(H, causal), padding(pad, B, T)
     out = planned_attention(q, k, v, forms, scale=scale, valid=valid, form=by)
     full = softmax_attention(q, k, v, allowed(T, causal, valid), scale)

@@ -65,6 +65,7 @@ def made(tmp_path_factory):
     other, small = str(place / "other"), ["--max-length", "16", "--max-inputs"]
     calls = {
         "models": [],
+        "doctor": [],
         "study": [model, text, "-o", study, *small, "12"],
         "show": [study],
         "compare": [study, other],

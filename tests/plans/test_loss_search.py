@@ -20,8 +20,6 @@ from eigenlens.plans.calibration import (
     RANKED,
     Calibration,
     Timing,
-    calibrate,
-    calibrations,
 )
 from eigenlens.plans.loss_search import Rises, pays_from, search
 from eigenlens.plans.menu import Tried
@@ -203,21 +201,6 @@ def test_too_few_documents_are_refused(tmp_path, llama):
     study = el.study(llama, text, tmp_path / "study", max_length=32, max_inputs=6, only=["moments"])
     with pytest.raises(el.EigenlensError, match=r"no held-out documents are left|too (few|short)"):
         el.plan(study, loss=0.01, max_length=1900)
-
-
-def test_a_calibration_is_kept_and_read_again(monkeypatch, tmp_path):
-    monkeypatch.setenv("EIGENLENS_CACHE", str(tmp_path))
-    monkeypatch.setenv("EIGENLENS_NATIVE", "0")
-    first = calibrate(8, longest=700)
-    assert {t.length for t in first.timings} == {1024} and first.kernel is None
-    assert calibrate(8, longest=700) == first and calibrations() == [first]
-    for form in (DENSE, GATHERED, NEAR, CHOOSING, RANKED):
-        for causal in (True, False):
-            assert first.per_pair(form, causal, 600) > 0
-    assert calibrate(8, longest=700, again=True).timings != first.timings
-    (path,) = (tmp_path / "calibrations").glob("*.json")
-    path.write_text("{ damaged")
-    assert calibrations() == [] and calibrate(8, longest=700).timings
 
 
 def test_between_lengths_seconds_per_pair_are_interpolated():

@@ -128,7 +128,8 @@ def _long_inputs(studied: Any, progress: Any) -> str:
     known = calibrate(site.head_dimension, longest=LONG, progress=progress)
     plain, planned = known.usual_head(site.mask == "causal", LONG)
     return (
-        f"Longer inputs are where it pays: on this machine, attention of one head of this width over"
-        f" {LONG:,} tokens takes {1e3 * planned:.1f} ms instead of {1e3 * plain:.1f} ms with"
-        f" {percent(USUAL)} of the keys, choosing them included: {plain / planned:.1f} times faster."
+        f"Longer inputs are where it pays: on this machine, attention of one head of this width"
+        f" over {LONG:,} tokens takes {1e3 * planned:.1f} ms instead of {1e3 * plain:.1f} ms with"
+        f" {percent(USUAL)} of the keys, choosing them included: {plain / planned:.1f} times"
+        " faster."
     )

@@ -24,6 +24,7 @@ _TYPE = re.compile(r" <([^<>]+)>$")
 ORDER = (
     "demo",
     "models",
+    "doctor",
     "study",
     "show",
     "compare",

@@ -12,6 +12,8 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -47,45 +49,55 @@ def kernel() -> Kernel:
 
     >>> kernel().library is not None
     """
-    return _kernel(os.environ.get(SWITCH, "1"), str(cache_folder()))
+    return _kernel(os.environ.get(SWITCH), os.environ.get("CXX"), str(cache_folder()))
 
 
 @lru_cache(maxsize=4)
-def _kernel(switch: str, cache: str) -> Kernel:
+def _kernel(switch: str | None, _cxx: str | None, cache: str) -> Kernel:
     if switch == "0":
         return Kernel(None, None, missing=f"{SWITCH}=0 leaves the native kernel out")
-    compiler, version = _compiler()
-    if version is None:
-        return Kernel(
-            None,
-            None,
-            missing=f"no C++ compiler was found (tried {compiler}); install g++, or set CXX",
-        )
+    version = None
     try:
-        path = _compiled(compiler, version, Path(cache) / "kernels")
-        return Kernel(_loaded(path), version, path)
+        compiler, version = _compiler()
+        path, library = _compiled(compiler, version, Path(cache) / "kernels")
     except _BuildFailed as error:
-        return Kernel(None, version, missing=str(error))
+        return Kernel(None, version, missing=" ".join(str(error).split()))
+    return Kernel(library, version, path)
 
 
 class _BuildFailed(Exception):
     """The compiler failed; the message is one sentence."""
 
 
-def _compiler() -> tuple[str, str | None]:
-    """The compiler and the first line of its version, None if it does not run."""
+def _compiler() -> tuple[list[str], str]:
+    """The command of the compiler, and the first line of its version."""
     try:
         from torch.utils.cpp_extension import get_cxx_compiler
 
-        name = get_cxx_compiler()
+        named = get_cxx_compiler()
     except ImportError:  # the tools need setuptools
-        name = os.environ.get("CXX", "c++")
+        named = os.environ.get("CXX", "c++")
     try:
-        done = subprocess.run([name, "--version"], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return name, None
+        command = [named] if shutil.which(named) else shlex.split(named)  # such as `ccache g++`
+        done = _ran([*command, "--version"], 60)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise _BuildFailed(
+            f"no C++ compiler was found (tried {named}); install g++, or set CXX"
+        ) from error
     lines = done.stdout.splitlines()
-    return name, lines[0] if done.returncode == 0 and lines else None
+    if done.returncode or not lines:
+        raise _BuildFailed(
+            f"the C++ compiler {named} does not tell its version (it ended with code"
+            f" {done.returncode}); install g++, or set CXX"
+        )
+    return command, lines[0]
+
+
+def _ran(command: list[str], seconds: int) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, with what it printed, in whatever encoding."""
+    return subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", timeout=seconds
+    )
 
 
 def processor() -> tuple[str, str]:
@@ -101,42 +113,63 @@ def processor() -> tuple[str, str]:
     return named, known.get("flags", known.get("Features", ""))
 
 
-def _compiled(compiler: str, version: str, folder: Path) -> Path:
+def _compiled(compiler: list[str], version: str, folder: Path) -> tuple[Path, ctypes.CDLL]:
     import torch
 
     source = SOURCE.read_bytes()
     terms = (source, *FLAGS, *SHARED, torch.__version__, version, *processor())
     digest = hashlib.sha256(b"\0".join(x if isinstance(x, bytes) else x.encode() for x in terms))
     path = folder / f"sparse_attention-{digest.hexdigest()[:16]}.so"
-    if path.is_file():
-        return path
     try:
+        if (found := _kept(path)) is not None:
+            return path, found
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".lock"):
-            if not path.is_file():
-                _compile(compiler, path)
-    except OSError as error:
-        raise _BuildFailed(f"the cache {folder} cannot be written: {error.strerror}") from error
-    return path
+            if (found := _kept(path)) is None:
+                found = _compile(compiler, path)
+    except (OSError, NotImplementedError) as error:  # the latter by a disk that locks no files
+        why = getattr(error, "strerror", None) or error
+        raise _BuildFailed(f"the cache {folder} cannot be written: {why}") from error
+    return path, found
 
 
-def _compile(compiler: str, path: Path) -> None:
-    """Write the library beside its place, then move it there: a reader never sees half of it."""
+def _kept(path: Path) -> ctypes.CDLL | None:
+    """The library in the cache; None if there is none, or it is not what was compiled.
+
+    To load half a library would end the process, so its digest is compared first.
+    """
+    try:
+        if path.with_suffix(".sha256").read_text(encoding="utf-8") == _digest(path):
+            return _loaded(path)
+    except (FileNotFoundError, UnicodeDecodeError, _BuildFailed):
+        pass
+    return None
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _compile(compiler: list[str], path: Path) -> ctypes.CDLL:
+    """Write the library beside its place, load it, then move it there.
+
+    A reader never sees half of it, nor anything that cannot be loaded.
+    """
+    name = " ".join(compiler)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as place:
         made = Path(place) / path.name
         try:
-            done = subprocess.run(
-                [compiler, *FLAGS, *SHARED, "-o", str(made), str(SOURCE)],
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-            )
+            done = _ran([*compiler, *FLAGS, *SHARED, "-o", str(made), str(SOURCE)], SECONDS)
         except (OSError, subprocess.SubprocessError) as error:
-            raise _BuildFailed(f"{compiler} failed: {error}") from error
+            raise _BuildFailed(f"{name} failed: {error}") from error
         if done.returncode or not made.is_file():
             said = " ".join((done.stderr or done.stdout).split())[:200]
-            raise _BuildFailed(f"{compiler} failed with code {done.returncode}: {said}")
+            raise _BuildFailed(f"{name} failed with code {done.returncode}: {said or 'no message'}")
+        library, digest = _loaded(made), made.with_suffix(".sha256")
+        digest.write_text(_digest(made), encoding="utf-8")
+        os.replace(digest, path.with_suffix(".sha256"))
         os.replace(made, path)
+    return library
 
 
 def _loaded(path: Path) -> ctypes.CDLL:

@@ -8,10 +8,10 @@ kernel, and measured anew if one of them changes.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -26,9 +26,11 @@ from torch import Tensor
 from ..attention.head_forms import HeadForm, LayerForms, full_attention, keep_keys
 from ..attention.kept_attention import Form, attend_kept
 from ..cache import cache_folder
+from ..errors import EigenlensError, EigenlensWarning
 from ..kernels.build import kernel, processor
-from ..run.files import write_text
+from ..run.files import made_folder, read_json, write_text
 from ..run.progress import Progress, silent
+from ..run.schema import NumberSchema, check_schema
 from .menu import RANK, RANKED_SAMPLES, SAMPLES
 
 LENGTHS = (1024, 2048, 4096, 8192)
@@ -47,6 +49,28 @@ DENSE, GATHERED, NEAR, CHOOSING, RANKED = (
     "choosing keys",
     "choosing keys, ranked",
 )
+FORMS = (DENSE, NEAR, GATHERED, CHOOSING, RANKED)
+_SOME, _MEASURED = NumberSchema(1, 2**31, integer=True), NumberSchema(1e-12)
+SCHEMA = {
+    "version": NumberSchema(VERSION, VERSION, integer=True),
+    "machine": str,
+    "device": str,
+    "threads": _SOME,
+    "torch": str,
+    "kernel": (str, None),
+    "width": _SOME,
+    "timings": [
+        {
+            "form": str,
+            "by": str,
+            "causal": bool,
+            "length": _SOME,
+            "seconds": _MEASURED,
+            "pairs": _MEASURED,
+        }
+    ],
+    "measured": str,
+}
 
 
 @dataclass(frozen=True)
@@ -118,6 +142,31 @@ class Calibration:
             for t in self.timings
         ]
 
+    def compared_rows(self) -> list[dict[str, Any]]:
+        """One row per form, direction and length: native and torch side by side.
+
+        Milliseconds per head and nanoseconds per pair of query and key; `torch / native` says how
+        many times faster the native kernel is.
+        """
+        found: dict[tuple[str, bool, int], dict[str, Timing]] = {}
+        for t in self.timings:
+            found.setdefault((t.form, t.causal, t.length), {})[t.by] = t
+
+        def row(form: str, causal: bool, length: int, by: dict[str, Timing]) -> dict[str, Any]:
+            native, torch_ = by.get("native"), by.get("torch")
+            return {
+                "form": form,
+                "direction": "causal" if causal else "both ways",
+                "tokens": length,
+                "native ms": native and 1e3 * native.seconds / HEADS,
+                "torch ms": torch_ and 1e3 * torch_.seconds / HEADS,
+                "native ns": native and native.nanoseconds,
+                "torch ns": torch_ and torch_.nanoseconds,
+                "torch / native": native and torch_ and torch_.seconds / native.seconds,
+            }
+
+        return [row(*key, by) for key, by in sorted(found.items(), key=_order)]
+
     def record(self) -> dict[str, Any]:
         """Everything as plain JSON values."""
         return {**asdict(self), "timings": [asdict(t) for t in self.timings]}
@@ -159,12 +208,13 @@ def calibrate(
     facts = _facts(width, str(device))
     path = _path(facts)
     before = None if again else _read(path)
-    timings = list(before.timings) if before is not None else []
-    known = {t.length for t in timings}
+    if before is not None and not facts.items() <= before.record().items():
+        before = None
     needed = [n for i, n in enumerate(LENGTHS) if not i or LENGTHS[i - 1] < longest]
-    missing = [n for n in needed if n not in known]
+    missing = [n for n in needed if before is None or not _has(before, n)]
     if before is not None and not missing:
         return before
+    timings = [] if before is None else [t for t in before.timings if t.length not in missing]
     for i, length in enumerate(missing):
         progress("measuring attention on this machine", i, len(missing))
         for causal in (True, False):
@@ -175,20 +225,35 @@ def calibrate(
         timings=tuple(timings),
         measured=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
     )
-    with contextlib.suppress(OSError):  # a cache that cannot be written is measured anew next time
-        path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        made_folder(path.parent)
         write_text(path, json.dumps({"version": VERSION, **made.record()}, indent=1))
+    except EigenlensError as error:
+        warnings.warn(
+            f"what was measured of this machine is not kept: {error}",
+            EigenlensWarning,
+            stacklevel=2,
+        )
     return made
 
 
-def calibrations(device: str = "cpu") -> list[Calibration]:
+def calibrations() -> list[Calibration]:
     """What was measured on this machine with these threads, this torch and this kernel."""
-    found = []
-    for path in sorted((cache_folder() / "calibrations").glob("*.json")):
-        one = _read(path)
-        if one is not None and _facts(one.width, device).items() <= one.record().items():
-            found.append(one)
-    return found
+    try:
+        paths = sorted((cache_folder() / "calibrations").glob("*.json"))
+    except OSError:
+        return []
+    read = (one for path in paths if (one := _read(path)) is not None)
+    return sorted(
+        (one for one in read if _facts(one.width, one.device).items() <= one.record().items()),
+        key=lambda one: (one.device, one.width, one.measured),
+    )
+
+
+def _order(item: tuple[tuple[str, bool, int], Any]) -> tuple[int, bool, int]:
+    """Forms in one order, causal first, short first."""
+    form, causal, length = item[0]
+    return FORMS.index(form) if form in FORMS else len(FORMS), not causal, length
 
 
 def _facts(width: int, device: str) -> dict[str, Any]:
@@ -213,12 +278,20 @@ def _path(facts: dict[str, Any]) -> Path:
 def _read(path: Path) -> Calibration | None:
     """A stored calibration; None if there is none, or it cannot be read."""
     try:
-        record = json.loads(path.read_text())
-        if record.pop("version") != VERSION:
-            return None
+        record = read_json(path)
+        check_schema(record, SCHEMA, "it")
+        del record["version"]
         return Calibration.from_record(record)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (EigenlensError, ValueError, KeyError, TypeError):
         return None
+
+
+def _has(one: Calibration, length: int) -> bool:
+    """Whether a calibration has every form at a length."""
+    known = {(t.by, t.form, t.causal) for t in one.timings if t.length == length}
+    wanted = {("torch", form) for form in FORMS}
+    wanted |= {("native", form) for form in FORMS if form != DENSE and one.kernel}
+    return all((*form, causal) in known for form in wanted for causal in (True, False))
 
 
 def _measured(

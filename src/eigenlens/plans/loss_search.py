@@ -241,7 +241,7 @@ def time_of_pass(model: Model, batch: Batch, length: int) -> TimeOfPass:
 def pays_from(
     rest: float, attention: Callable[[int], tuple[float, float]], longest: int | None
 ) -> int | None:
-    """From how many tokens on a plan would make a whole pass `PAYS` times faster; None if from none.
+    """From how many tokens on a plan would make a pass `PAYS` times faster; None if from none.
 
     `rest` are the seconds per token that are not attention; `attention(length)` the seconds of
     attention, plain and planned; `longest` is what the model can read.
