@@ -23,6 +23,7 @@ from eigenlens.plans.calibration import (
 )
 from eigenlens.plans.loss_search import Rises, pays_from, search
 from eigenlens.plans.menu import Tried
+from eigenlens.run.progress import silent
 from tiny import some_text
 
 
@@ -119,7 +120,7 @@ def test_the_fastest_within_the_loss_is_found(
     monkeypatch.setattr(loss_search, "LossMeter", Meter)
     Meter.factors = {"choose": choosing, "check": checking}
     done = search(
-        None, allocation, loss, 1024, ["choose"] * len(choosing), ["check"] * 2, 1, lambda *_: None
+        None, allocation, loss, 1024, ["choose"] * len(choosing), ["check"] * 2, 1, str, silent
     )
     if found is None:
         assert done.candidate is None
@@ -166,7 +167,7 @@ def test_a_plan_within_a_loss(monkeypatch, study, llama, tmp_path):
     assert found["pays"] and found["checked"]["rise"] <= 0.2
     assert found["predicted"]["interval"][1] <= 0.2 and made.target == {"loss": 0.2}
     assert made.sentence.startswith("At 640 tokens the model is ")
-    assert "within a loss of 20.00 %: on 3 documents that nothing was chosen on" in made.sentence
+    assert "within a loss of 20.00 %: on 3 texts that nothing was chosen on" in made.sentence
     assert {s.split(" on ")[0] for s in stages} >= {"choosing a plan", "checking the plan"}
     again = el.Plan.open(tmp_path / "plan")
     assert again.sentence == made.sentence and again.record() == made.record()

@@ -92,7 +92,6 @@ class LossMeter:
         self.plain: list[tuple[Any, float]] = []
         self.task: Task | None = None
         with torch.no_grad():
-            self.run(batches[0])  # the first pass is slower
             for batch in batches:
                 self.plain.append(self._observe(batch))
                 tell(1)
@@ -147,11 +146,16 @@ def search(
     choose_on: Sequence[Batch],
     check_on: Sequence[Batch],
     inputs: int,
+    count: Callable[[int], str],
     progress: Progress,
 ) -> Found:
-    """Find the fastest plan within a loss; the candidate is None if no plan keeps to it."""
+    """Find the fastest plan within a loss; the candidate is None if no plan keeps to it.
+
+    `inputs` is the number of inputs that forms were tried on; `count` says how many documents there
+    are, such as "8 texts".
+    """
     family = allocation.family()
-    meter = _meter(model, choose_on, "choosing a plan on", progress)
+    meter = _meter(model, choose_on, f"choosing a plan on {count(len(choose_on))}", progress)
     assert meter.task is not None
     tokens = inputs * (length if isinstance(meter.task, Perplexity) else 1)
     measured: dict[int, Rises] = {}
@@ -173,7 +177,7 @@ def search(
             too_fast = at
         aim = family[at].error * (0.95 * loss / top if top > 0 else 4.0)
     at = safe
-    checker = _meter(model, check_on, "checking the plan on", progress)
+    checker = _meter(model, check_on, f"checking the plan on {count(len(check_on))}", progress)
     while at < len(family) - 1:
         checked = checker.measure(allocation.plan(family[at], length))
         if checked.mean <= loss:
@@ -192,7 +196,7 @@ def _meter(model: Model, batches: Sequence[Batch], doing: str, progress: Progres
         done += number
         # a plan more may follow: the total grows with what is done
         rounds = max(2, -(-done // len(batches)))
-        progress(f"{doing} {len(batches)} documents", done, rounds * len(batches))
+        progress(doing, done, rounds * len(batches))
 
     return LossMeter(model, batches, tell)
 
@@ -229,7 +233,7 @@ def time_of_pass(model: Model, batch: Batch, length: int) -> TimeOfPass:
     run = prefill_of(model)
     best: TimeOfPass | None = None
     with torch.no_grad(), replace_attention(model.backbone, attend):
-        for _ in range(3):
+        for _ in range(2):  # the first pass of a process is slower
             spent[0], begin = 0.0, time.perf_counter()
             run(batch)
             found = TimeOfPass(time.perf_counter() - begin, spent[0], length)

@@ -235,6 +235,7 @@ class _Made:
                 batches["choose"],
                 batches["check"],
                 len(batches["fit"]),
+                self.ready.facts.count,
                 progress,
             )
             self.record["tried"] = found.tried

@@ -52,7 +52,8 @@ def layer_rows(plan: Plan) -> list[dict[str, Any]]:
         layers.setdefault(choice.at.site, []).append(choice)
     rows = []
     for site, choices in layers.items():
-        row: dict[str, Any] = {"layer": plan.labels(site), "estimators": _estimators(choices)}
+        what = "estimators" if plan.simulated else "forms"
+        row: dict[str, Any] = {"layer": plan.labels(site), what: _estimators(choices)}
         row["work"] = sum(c.work for c in choices) / len(choices)
         lost = {c.at: c.total_variation for c in choices if c.total_variation is not None}
         if lost:
@@ -83,8 +84,10 @@ def nearest_rows(plan: Plan) -> list[dict[str, Any]]:
 
 def plan_tables(plan: Plan) -> list[TitledTable]:
     """What a terminal prints: layers, estimators at this budget; every head in full."""
+    whole = "exact scores" if plan.simulated else "full attention"
     tables = [
-        TitledTable("What the heads of each layer get (work: 1 = exact scores)", layer_rows(plan)),
+        TitledTable("How much worse the model gets within the plan", search_rows(plan)),
+        TitledTable(f"What the heads of each layer get (work: 1 = {whole})", layer_rows(plan)),
         TitledTable(
             "The best of each estimator for no more work, mean over heads", nearest_rows(plan)
         ),
@@ -145,8 +148,30 @@ def sparse_sentence(plan: Plan, kinds: str) -> str:
     low, high = checked["interval"]
     return (
         f"At {plan.length} tokens the model is {speed:.2f} times faster within a loss of {loss}:"
-        f" on {checked['documents']} documents that nothing was chosen on it gets"
+        f" on {plan.facts.data.count(checked['documents'])} that nothing was chosen on, it gets"
         f" {percent(checked['rise'], 2)} worse on average (95 % interval {percent(low, 2)} to"
-        f" {percent(high, 2)}), and a single document by at most"
-        f" {percent(predicted['document'], 2)} as predicted. {kept}"
+        f" {percent(high, 2)}). A single one is predicted to get at most"
+        f" {percent(predicted['document'], 2)} worse. {kept}"
     )
+
+
+def search_rows(plan: Plan) -> list[dict[str, Any]]:
+    """What a plan within a loss was predicted to lose, and what it lost where it was checked."""
+    found = plan.stored.get("search") or {}
+    rows = []
+    for what, name in (("chosen", "predicted"), ("checked", "checked")):
+        if name not in found:
+            continue
+        one = found[name]
+        rows.append(
+            {
+                "on": f"{plan.facts.data.count(one['documents'])} ({what})",
+                "worse by": percent(one["rise"], 2),
+                "95 % interval": " to ".join(percent(end, 2) for end in one["interval"]),
+                "single at most": percent(one["document"], 2),
+                "seconds": one["seconds"],
+                "plain": one["plain_seconds"],
+                "times faster": one["plain_seconds"] / one["seconds"],
+            }
+        )
+    return rows
