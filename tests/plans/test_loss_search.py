@@ -212,3 +212,9 @@ def test_between_lengths_seconds_per_pair_are_interpolated():
     assert known.per_pair(GATHERED, True, 2048) == pytest.approx(2e-9)
     assert known.per_pair(GATHERED, True, 64) == pytest.approx(1e-9)
     assert known.per_pair(GATHERED, True, 99_999) == pytest.approx(3e-9)
+
+
+def test_a_model_without_attention_that_a_plan_could_serve_is_refused():
+    """Scores with a position bias, as in T5."""
+    with pytest.raises(el.EigenlensError, match="no attention of this model can be planned"):
+        Allocation({}, {})

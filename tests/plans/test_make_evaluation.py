@@ -277,7 +277,7 @@ def test_the_sentence_has_the_numbers(kept):
         f"the embeddings keep a cosine of {rows['cosine of the embeddings']:.4f} with the plain"
         " model's (1: identical; 95 % interval " in kept.sentence
     )
-    assert kept.sentence.endswith("so its seconds say nothing and are not shown.")
+    assert kept.sentence.endswith("counts what a kernel would save, so no seconds are shown.")
     assert not [name for name in rows if "second" in name or "memory" in name]
     assert (
         f"move by {rows['total variation of the patterns']:.3f} in total variation" in kept.sentence

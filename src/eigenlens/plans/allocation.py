@@ -8,6 +8,7 @@ curves beats.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,7 @@ class Allocation:
     """The menus of all heads, with their seconds on this machine."""
 
     tried: dict[Site, Tried]
-    calibrations: dict[int, Calibration]
+    calibrations: Mapping[int, Calibration]
     """By the width of heads."""
 
     def __post_init__(self) -> None:

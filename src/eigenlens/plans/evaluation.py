@@ -46,8 +46,8 @@ PER_SECOND = "inputs per second"
 MEMORY = "most memory of a pass, MB beyond the model"
 ATTENTION = "seconds of attention, per input"
 SIMULATED = (
-    "The plan is simulated: its arithmetic is dense and counts what a kernel would save, so its"
-    " seconds say nothing and are not shown"
+    "The plan is simulated: it computes densely and counts what a kernel would save, so no seconds"
+    " are shown"
 )
 TASKS = ("perplexity", "top-1 agreement", "cosine of the embeddings")
 """The measure a model is judged by; it has one of them."""

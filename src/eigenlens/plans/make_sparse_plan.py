@@ -25,11 +25,11 @@ from ..run.progress import Progress
 from ..run.result_folder import check_output_dir
 from ..shell import option
 from ..studies import Study
-from .allocation import Allocation
+from .allocation import Allocation, Candidate
 from .calibration import Calibration, calibrate
 from .gradients import task_gradients
 from .held_out import check_share, names_of, use_studied_model
-from .loss_search import WORTH, Found, TimeOfPass, pays_from, search, time_of_pass
+from .loss_search import WORTH, TimeOfPass, pays_from, search, time_of_pass
 from .menu import Tried, try_options
 from .result import KEPT, KEPT_OF_MODEL, Choice, Plan
 from .sparse_plan import SHORTEST, SparsePlan
@@ -84,9 +84,9 @@ def make_sparse_plan(
             d: calibrate(d, loaded.device, longest=ready.length, progress=progress)
             for d in _widths(opened)
         }
-        made = _Made(loaded, opened, ready, took, known)
+        made = _Making(loaded, opened, ready, took, known)
         if ready.length > SHORTEST * LayerForms(()).block:
-            made.tried = try_forms(loaded, batches["fit"], progress)
+            made.allocation = Allocation(try_forms(loaded, batches["fit"], progress), known)
         if loss is None:
             made.within_budget(budget or 0.0)
         else:
@@ -185,7 +185,7 @@ def try_forms(model: Model, batches: list[Batch], progress: Progress) -> dict[Si
     return found
 
 
-class _Made:
+class _Making:
     """A plan in the making, and what it says of itself."""
 
     def __init__(
@@ -197,13 +197,14 @@ class _Made:
         known: Mapping[int, Calibration],
     ) -> None:
         self.model, self.study, self.ready, self.took = model, study, ready, took
-        self.known = dict(known)
-        self.tried: dict[Site, Tried] = {}
+        self.known = known
+        self.allocation: Allocation | None = None
+        """None for inputs that are too short to save anything."""
         self.notes: list[str] = []
         self.groups: list[int] = []
         self.plan = SparsePlan({}, ready.length)
         self.choices = self._exact("dense: nothing else was tried")
-        first = next(iter(self.known.values()))
+        first = next(iter(known.values()))
         self.record: dict[str, Any] = {
             "machine": {
                 name: getattr(first, name)
@@ -213,23 +214,22 @@ class _Made:
         }
 
     def within_budget(self, budget: float) -> None:
-        if not self.tried:
+        if self.allocation is None:
             raise EigenlensError(
                 f"leaving keys out saves nothing at {self.ready.length} tokens; give more than"
                 f" {SHORTEST * LayerForms(()).block}"
             )
-        allocation = Allocation(self.tried, self.known)
-        candidate = allocation.within_share(budget)
+        self._take(self.allocation, self.allocation.within_share(budget))
+
+    def _take(self, allocation: Allocation, candidate: Candidate) -> None:
         self.plan = allocation.plan(candidate, self.ready.length)
         self.choices = allocation.choices(candidate)
 
     def within_loss(self, loss: float, batches: dict[str, list[Batch]], progress: Progress) -> None:
-        found: Found | None = None
-        if self.tried:
-            allocation = Allocation(self.tried, self.known)
+        if self.allocation is not None:
             found = search(
                 self.model,
-                allocation,
+                self.allocation,
                 loss,
                 self.ready.length,
                 batches["choose"],
@@ -246,8 +246,7 @@ class _Made:
                 if checked["seconds"] <= WORTH * checked["plain_seconds"]:
                     groups = self.ready.groups[1:]
                     self.groups = sorted({*groups[::3], *groups[1::3]})
-                    self.plan = allocation.plan(found.candidate, self.ready.length)
-                    self.choices = allocation.choices(found.candidate)
+                    self._take(self.allocation, found.candidate)
                     self.record["pays"] = True
                     return
         rest = (self.took.seconds - self.took.attention) / self.took.tokens
@@ -255,7 +254,7 @@ class _Made:
         self.record |= {"pays": False, "pays_from": start}
         why = (
             f"dense: no plan within {100 * loss:g} % is faster"
-            if self.tried
+            if self.allocation is not None
             else f"dense: there is nothing to save at {self.ready.length} tokens"
         )
         self.choices = self._exact(why)

@@ -7,7 +7,7 @@ import pytest
 from eigenlens.cli import demo
 
 LINES = 2 * 24
-QUESTIONS = ("low-dimensional", "heads do", "left out", "tokens")
+QUESTIONS = ("low-dimensional", "heads do", "left out", "seconds", "tokens")
 
 
 @pytest.fixture(autouse=True)
@@ -23,10 +23,14 @@ def test_two_screens_of_questions_and_answers_that_end_with_the_page(run, tmp_pa
     assert len(lines) <= LINES
     assert all(len(line) <= 100 for line in lines if str(folder) not in line)
     asked = [line for line in lines if line[1:2] == "."]
-    assert len(asked) == 4 and all(word in line for word, line in zip(QUESTIONS, asked))
+    assert len(asked) == 5 and all(word in line for word, line in zip(QUESTIONS, asked))
     shown = [line.split()[2] for line in lines if line.startswith("  $ eigenlens ")]
-    assert shown == ["study", "show", "plan", "evaluate", "collapse"]
+    assert shown == ["study", "show", "plan", "evaluate", "plan", "collapse"]
     assert all((folder / kind / f"{kind}.json").exists() for kind in ("study", "plan", "collapse"))
+    assert (folder / "fast-plan" / "plan.json").exists()
+    answers = " ".join(line.strip() for line in lines)
+    assert "Simulated: 4 heads" in answers and "so no seconds are shown" in answers
+    assert "no plan pays" in answers and "It pays for longer inputs: over 4,096 tokens" in answers
     assert lines[-1] == f"Look at the page: {folder / 'report.html'}"
     assert (folder / "report.html").stat().st_size > 100_000
     stages = done.err.splitlines()
@@ -34,7 +38,7 @@ def test_two_screens_of_questions_and_answers_that_end_with_the_page(run, tmp_pa
     assert not any(line.split(": ")[-1][:1].isdigit() for line in stages)
 
 
-def test_json_holds_all_four_results(run, tmp_path):
+def test_json_holds_all_results(run, tmp_path):
     done = run("demo", "-o", tmp_path / "demo", "--max-inputs", 24, "--json")
     record = json.loads(done.out)
-    assert {"heads", "plan", "evaluation", "collapse", "report", "pictures"} <= record.keys()
+    assert {"heads", "plan", "fast_plan", "evaluation", "collapse", "report", "pictures"} <= record.keys()
