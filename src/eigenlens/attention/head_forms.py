@@ -133,6 +133,7 @@ class LayerForms:
     def from_record(
         cls, record: Mapping[str, Any], to_x: Tensor | None = None, to_y: Tensor | None = None
     ) -> LayerForms:
+        """Read the forms of a layer; `to_x` and `to_y` are the coordinates of its ranked heads."""
         shared = {name: int(record[name]) for name in SHARED}
         heads = tuple(HeadForm(**head) for head in record["heads"])
         return cls(heads, bool(record["causal"]), **shared, to_x=to_x, to_y=to_y)
@@ -158,8 +159,10 @@ def planned_attention(
     ----------
     q : Tensor
         Queries `(B, H, T, D)`.
-    k, v : Tensor
-        Keys `(B, G, T, D)` and values `(B, G, T, E)`; H is a multiple of G.
+    k : Tensor
+        Keys `(B, G, T, D)`; H is a multiple of G.
+    v : Tensor
+        Values `(B, G, T, E)`.
     forms : LayerForms
         One form for each of the H query heads.
     scale : float, optional

@@ -114,8 +114,8 @@ def demo(
         drawn = [str(path) for path in pictures]
         print(json.dumps({**studied.record(), **more, "pictures": drawn}))
         return
-    print(f"All tables: {command('show', folders['study'])} (or plan, evaluation, collapse).")
-    print(f"{len(pictures)} pictures are in {output_dir / 'pictures'}.")
+    tables = command("show", folders["study"])
+    print(f"All tables: {tables}. {len(pictures)} pictures are in {output_dir / 'pictures'}.")
     print(f"Look at the page: {page}")
 
 

@@ -199,10 +199,23 @@ BAD = {
         "budget must be above 0 and at most 1, not 0",
     ),
     "budget of 1.5": (lambda w, t: ("plan", w.study, "--budget", 1.5), "at most 1, not 1.5"),
-    "budget of nothing": (lambda w, t: ("plan", w.study), "either a budget or an error"),
+    "loss that is no share": (
+        lambda w, t: ("plan", w.study, "--loss", "120%"),
+        "must be a share between 0 and 1 such as 0.01, or percent such as 1%, not '120%'",
+    ),
+    "loss in words": (lambda w, t: ("plan", w.study, "--loss", "little"), "not 'little'"),
+    "loss and budget": (
+        lambda w, t: ("plan", w.study, "--loss", "1%", "--budget", 0.5),
+        "takes only a loss, and no budget",
+    ),
+    "loss without documents": (
+        lambda w, t: ("plan", w.study, "--loss", "1%", "--max-inputs", 1),
+        "no held-out documents are left",
+    ),
+    "budget of nothing": (lambda w, t: ("plan", w.study), "needs a loss, a budget or an error"),
     "budget and error": (
         lambda w, t: ("plan", w.study, "--budget", 0.5, "--error", 0.1),
-        "either a budget or an error",
+        "needs a loss, a budget or an error",
     ),
     "plan without moments": (
         lambda w, t: ("plan", w.bare, "--budget", 0.5),
