@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -241,6 +242,7 @@ SHARES = (0.1, 0.2, 0.3, 0.4)
 PEERS = {
     "window": Peer(window, "share", SHARES),
     "window + Δ": Peer(window, "share", SHARES, delta),
+    "window + Δ of 16": Peer(window, "share", SHARES, partial(delta, gamma=16)),
     "block means": Peer(block_means, "share", SHARES),
     "XAttention-style": Peer(antidiagonals, "mass", (0.7, 0.8, 0.9, 0.95)),
     "FlexPrefill-style": Peer(patterns, "mass", (0.7, 0.8, 0.9, 0.95)),

@@ -69,7 +69,7 @@ def test_exact_rows_correct_a_window_to_full_attention_where_they_are():
     assert torch.allclose((mended - out)[:, :, 65], (full - out)[:, :, 64], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["window", "window + Δ"])
+@pytest.mark.parametrize("name", ["window", "window + Δ", "window + Δ of 16"])
 def test_selections_that_say_so_see_no_later_token(name):
     q, k, v = example(700)
     peer, scale, place = PEERS[name], selections.scale_of(q), 600
