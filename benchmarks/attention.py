@@ -1,20 +1,21 @@
-"""Block-adaptive attention against torch's causal attention: seconds and perplexity.
+"""Attention by plans beside torch's own, and other ways to choose keys: seconds against loss.
 
-Beside it stand other ways to choose pairs. Each command is one measurement:
+Each command is one measurement:
 
-    python benchmarks/attention.py fit
-        plans for several budgets, from one calibration document
-    python benchmarks/attention.py speed --max-length 8192
-        attention of all layers, ours beside torch's, in one run
+    python benchmarks/attention.py fit --max-length 4096
+        the menu of every head from one calibration document, kept for plans of every loss
     python benchmarks/attention.py frontier --max-length 4096
-        perplexity of plans and of other selections, on held-out documents
-    python benchmarks/attention.py far
-        dropped keys estimated by their moments instead of left out
+        perplexity and seconds of plans and of other ways to choose keys, on held-out documents
+    python benchmarks/attention.py roofline
+        GFLOP/s of the kernels, and of a large product of matrices on this machine
+    python benchmarks/attention.py vision --image-size 518
+        the plan within 1 % of a vision model, which attends both ways
     python benchmarks/attention.py picture
-        what `speed` and `frontier` measured, as one picture
+        what `frontier` measured, as one picture
 
-SmolLM2-135M on single Wikipedia articles, cut to the length. Results are added to one JSON file
-(`--results`).
+SmolLM2-135M (`--model`) on single Wikipedia articles, cut to the length; the articles of at least
+8,193 tokens are numbered. Results are kept in one folder (`--results`), one for each model:
+`frontier` skips what is there.
 """
 
 from __future__ import annotations
@@ -23,361 +24,484 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
 import altair as alt
+import numpy as np
 import torch
 import typer
 from torch import Tensor
-from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 import eigenlens as el
-from eigenlens.attention import register
-from eigenlens.attention.block_selection import dense_mask
-from eigenlens.attention.blocks import block_attention, choose_blocks, dense_attention
-from eigenlens.captures import AttentionCall, Site
-from eigenlens.data.datasets import text
-from eigenlens.plans.blocks import (
-    BlockPlan,
-    BlockSettings,
-    Curves,
-    allocate,
-    loss_gradients,
-    measure,
+from documents import documents, numbers_of
+from eigenlens.attention.head_forms import (
+    HeadForm,
+    LayerForms,
+    full_attention,
+    keep_keys,
+    planned_attention,
 )
-from selections import block_means, by_pattern, loki, scale_of, window
+from eigenlens.attention.kept_attention import attend_kept
+from eigenlens.attention.kept_keys import KeptKeys
+from eigenlens.captures import AttentionCall, Site, replace_attention
+from eigenlens.data.datasets import images
+from eigenlens.data.images import Crops
+from eigenlens.kernels import native
+from eigenlens.models.forward import prefill_of
+from eigenlens.models.load import Model
+from eigenlens.plans.allocation import Allocation, Candidate
+from eigenlens.plans.calibration import Calibration, calibrate
+from eigenlens.plans.loss_search import search
+from eigenlens.plans.make_sparse_plan import try_forms
+from eigenlens.plans.menu import Tried
+from eigenlens.plans.sparse_plan import SparsePlan
+from eigenlens.plans.tasks import Perplexity
+from eigenlens.stats.intervals import t_interval
+from selections import PEERS, scale_of
 from tables import table
 
-RESULTS = Path(tempfile.gettempdir()) / "eigenlens-attention.json"
+RESULTS = Path(tempfile.gettempdir()) / "eigenlens-attention"
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "attention_frontier.png"
-BUDGETS = (0.15, 0.2, 0.25, 0.28, 0.3, 0.33, 0.35, 0.4, 0.45)
-NAME = "benchmark-attention"
+PLAN = "plan"
+LOSSES = "0.0005,0.001,0.0015,0.002,0.003,0.004,0.008"
+"""Losses that theory expects; those that are measured are higher."""
 app = typer.Typer(add_completion=False)
 Length = Annotated[int, typer.Option("--max-length", help="tokens of a document")]
+Name = Annotated[str, typer.Option("--model", help="a causal language model")]
+Results = Annotated[Path, typer.Option(help="the folder of results")]
 
 
-def documents(tokenizer: Any, length: int = 8193) -> Iterator[Tensor]:
-    """Wikipedia articles of at least `length` tokens, cut to it, in the order of the data set."""
-    for article in text("wikipedia"):
-        if len(article) > 4 * length:
-            ids = tokenizer(article, return_tensors="pt", verbose=False).input_ids[0]
-            if len(ids) >= length:
-                yield ids[:length]
+@dataclass
+class Seconds:
+    """Where a pass spends its time: torch's attention, choosing keys, attending to them."""
+
+    torch: float = 0.0
+    choosing: float = 0.0
+    attending: float = 0.0
+    total: float = 0.0
+    pairs: float = 0.0
+    """Pairs that were attended, as a share of full attention's, summed over layers."""
+    layers: int = 0
 
 
-def nth(tokenizer: Any, numbers: list[int]) -> dict[int, Tensor]:
-    found = {}
-    for number, ids in enumerate(documents(tokenizer)):
-        if number in numbers:
-            found[number] = ids
-        if len(found) == len(numbers):
-            break
-    return found
+@dataclass(frozen=True)
+class Way:
+    """A way to attend: `choose(call)` keeps keys, `correct(q, k, v, out)` mends the output."""
+
+    choose: Callable[[AttentionCall], KeptKeys]
+    correct: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None
 
 
-def use_attention(model: Any, attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]) -> None:
-    """Let the model attend by `attend(layer, q, k, v) → (B, H, T, E)`."""
-
-    def mechanism(
-        module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **kwargs: Any
-    ) -> tuple[Tensor, None]:
-        assert mask is None, "a plain causal batch comes without a mask"
-        return attend(module.layer_idx, q, k, v).transpose(1, 2).contiguous(), None
-
-    register(NAME, mechanism)
-    model.set_attn_implementation("sdpa")
-    model.set_attn_implementation(NAME)
+def by_plan(plan: SparsePlan) -> Way:
+    return Way(lambda c: keep_keys(c.q, c.k, c.v, plan.forms(c), scale=c.scale))
 
 
-def loss(model: Any, ids: Tensor, length: int) -> float:
-    """Mean negative log-likelihood of a document's first `length + 1` tokens."""
-    with torch.no_grad():
-        hidden = model.model(ids[None, :length]).last_hidden_state[0]
-        parts = zip(hidden.split(1024), ids[1 : length + 1].split(1024))
-        return (
-            sum(cross_entropy(model.lm_head(h), y, reduction="sum").item() for h, y in parts)
-            / length
-        )
+def by_peer(name: str, value: float) -> Way:
+    peer = PEERS[name]
+    return Way(lambda c: peer.choose(c.q, c.k, c.v, value), peer.correct)
 
 
-def by_plan(plan: BlockPlan) -> Callable[[int, Tensor, Tensor, Tensor], Tensor]:
-    return lambda layer, q, k, v: block_attention(
-        q, k, v, plan.sites[Site("self", layer)], scale_of(q)
-    )
-
-
-def load_results(path: Path) -> dict[str, Any]:
-    return (
-        json.loads(path.read_text()) if path.exists() else {"plans": {}, "speed": [], "quality": []}
-    )
-
-
-@app.command()
-def fit(length: Length = 4096, document: int = 0, results: Path = RESULTS) -> None:
-    """One backward pass for the loss's gradients, one forward pass for the curves, one plan for
-    each budget.
+def timed_pass(model: Model, batch: dict[str, Tensor], way: Way | None) -> tuple[Any, Seconds]:
+    """A pass up to the first token; each layer by torch first and then by the way, whose output
+    goes on. Without a way, only by torch.
     """
-    loaded = el.load("smollm2")
-    model, found = loaded.module.eval(), load_results(results)
-    ids = nth(loaded.tokenizer, [document])[document][None, :length]
-    begin = time.perf_counter()
-    gradients = loss_gradients(model, ids)
-    curves: dict[Site, Curves] = {}
+    spent = Seconds()
 
-    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        call = AttentionCall(Site("self", layer), "self", "", q, k, v, scale_of(q), causal=True)
-        curves[call.site] = measure(call, BlockSettings(()), gradient=gradients[call.site])
-        return dense_attention(q, k, v, scale_of(q))
+    def attend(call: AttentionCall) -> Tensor:
+        q, k, v, T = call.q, call.k, call.v, call.q.shape[2]
+        begin = time.perf_counter()
+        out = full_attention(q, k, v, True, call.scale, None)
+        spent.torch += time.perf_counter() - begin
+        spent.layers += 1
+        if way is None:
+            return out
+        begin = time.perf_counter()
+        kept = way.choose(call)
+        chosen = time.perf_counter()
+        out = attend_kept(q, k, v, kept, call.scale)
+        if way.correct is not None:
+            out = way.correct(q, k, v, out)
+        spent.attending += time.perf_counter() - chosen
+        spent.choosing += chosen - begin
+        spent.pairs += float(kept.pairs(T).mean()) / (T * T / 2)
+        return out
 
-    use_attention(model, attend)
+    with torch.no_grad(), replace_attention(model.backbone, attend):
+        begin = time.perf_counter()
+        output = prefill_of(model)(batch)
+        spent.total = time.perf_counter() - begin
+    return output, spent
+
+
+def loss_of(batch: dict[str, Tensor], output: Any) -> float:
+    """The mean loss of the next token."""
     with torch.no_grad():
-        model.model(ids)
-    for budget in BUDGETS:
-        found["plans"][str(budget)] = allocate(curves, budget).record()
-    results.write_text(json.dumps(found))
-    print(f"{time.perf_counter() - begin:.0f} s")
-    table([{"budget": b, **record["expected"]} for b, record in found["plans"].items()])
+        losses, _, seen = Perplexity().observe(batch, output)
+    return float(losses.sum() / seen.sum())
 
 
-@app.command()
-def speed(
-    length: Length = 4096,
-    document: int = 2,
-    budgets: str = "0.25,0.3,0.4",
-    repeats: int = 3,
-    threads: int = 2,
-    cpu_clock: bool = False,
-    results: Path = RESULTS,
+def keep_fit(
+    path: Path, tried: dict[Site, Tried], known: dict[int, Calibration], about: dict[str, Any]
 ) -> None:
-    """Every layer's attention by torch and by each plan in turn, on the model's own queries and
-    keys; medians, summed.
+    """Write the menus of all heads, with the seconds they were costed by."""
+    menus = {
+        str(site): {**vars(t), "options": [asdict(option) for option in t.options]}
+        for site, t in tried.items()
+    }
+    seconds = {width: json.dumps(c.record()) for width, c in known.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({"tried": menus, "calibrations": seconds, **about}, path)
 
-    `--cpu-clock` counts the thread's own time instead of the wall's (with `--threads 1`), for a
-    machine that is not idle.
+
+def read_fit(path: Path) -> tuple[Allocation, dict[str, Any]]:
+    """The menus of all heads, and what they were fitted on."""
+    if not path.exists():
+        raise typer.BadParameter(f"there is no fit for this length; run `fit` first ({path.name})")
+    found = torch.load(path, weights_only=True)
+    tried = {
+        Site.parse(key): Tried(**{**menu, "options": [HeadForm(**o) for o in menu["options"]]})
+        for key, menu in found.pop("tried").items()
+    }
+    known = {
+        width: Calibration.from_record(json.loads(record))
+        for width, record in found.pop("calibrations").items()
+    }
+    return Allocation(tried, known), found
+
+
+def within(allocation: Allocation, loss: float, tokens: int) -> Candidate:
+    """The fastest plan that theory says to stay within a loss: half its error per token."""
+    return next(c for c in allocation.family(60) if c.error <= 2 * tokens * loss)
+
+
+@app.command()
+def fit(
+    length: Length = 4096,
+    fitted: Annotated[str, typer.Option("--documents", help="numbers of articles")] = "0",
+    name: Name = "smollm2",
+    results: Results = RESULTS,
+) -> None:
+    """Try every form at every head: one pass forward and back per document, and one in which forms
+    are tried.
     """
-    torch.set_num_threads(threads)
-    clock = time.thread_time if cpu_clock else time.perf_counter
-    loaded, found = el.load("smollm2"), load_results(results)
-    plans = {b: BlockPlan.from_record(found["plans"][b]) for b in budgets.split(",")}
-    total = dict.fromkeys(["torch", *plans], 0.0)
+    model, begin = el.load(name), time.perf_counter()
+    texts = documents(model.tokenizer, numbers_of(fitted))
+    batches = [{"input_ids": ids[None, :length]} for ids in texts.values()]
+    tried = try_forms(model, batches, lambda *_: None)
+    widths = {t.shape[0] for t in tried.values()}
+    known = {width: calibrate(width) for width in widths}
+    about = {"length": length, "documents": list(texts), "tokens": length * len(texts)}
+    keep_fit(results / f"fit-{length}.pt", tried, known, about)
+    allocation = Allocation(tried, known)
+    print(f"{time.perf_counter() - begin:.0f} s")
+    table(
+        [
+            {
+                "expected rise, %": 100 * c.error / (2 * about["tokens"]),
+                "share of the pairs": c.share,
+                "seconds of attention": c.seconds,
+                "times faster": allocation.plain_seconds / c.seconds,
+                "dense heads": int((c.chosen == 0).sum()),
+            }
+            for c in allocation.family()
+        ]
+    )
 
-    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-        forms: dict[str, Callable[[], Tensor]] = {
-            "torch": lambda: scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        }
-        forms |= {b: lambda plan=plan: by_plan(plan)(layer, q, k, v) for b, plan in plans.items()}  # type: ignore[misc]
-        seconds: dict[str, list[float]] = {name: [] for name in forms}
-        for _ in range(repeats):
-            for name, form in forms.items():
-                begin = clock()
-                out = form()
-                seconds[name].append(clock() - begin)
-                if name == "torch":
-                    true = out
-        for name, measured in seconds.items():
-            total[name] += median(measured)
-        return true
 
-    use_attention(loaded.module.eval(), attend)
-    with torch.no_grad():
-        loaded.module.model(nth(loaded.tokenizer, [document])[document][None, :length])
-    rows = [
-        {
-            "length": length,
-            "threads": threads,
-            "clock": "thread" if cpu_clock else "wall",
-            "plan": name,
-            "seconds": seconds,
-            "faster": total["torch"] / seconds,
-        }
-        for name, seconds in total.items()
-    ]
-    keys = ("length", "plan", "threads", "clock")
-    found["speed"] = [
-        r
-        for r in found["speed"]
-        if [r[k] for k in keys] not in [[n[k] for k in keys] for n in rows]
-    ] + rows
-    results.write_text(json.dumps(found))
-    table(rows)
+def read_points(results: Path) -> dict[str, Any]:
+    path = results / "frontier.json"
+    return json.loads(path.read_text()) if path.exists() else {"plain": {}, "points": []}
 
 
 @app.command()
 def frontier(
     length: Length = 4096,
-    held_out: str = "2,4",
-    budgets: str = "0.2,0.25,0.3,0.35,0.4",
-    shares: str = "0.15,0.3",
-    others: str = "window,block means,loki,oracle blocks",
-    results: Path = RESULTS,
+    held_out: str = "1-8",
+    losses: Annotated[str, typer.Option(help="losses that plans are expected to have")] = LOSSES,
+    others: Annotated[str, typer.Option(help="other ways: names, or all")] = "all",
+    values: Annotated[str, typer.Option(help="values of the others' knob; default: theirs")] = "",
+    model_name: Name = "smollm2",
+    results: Results = RESULTS,
 ) -> None:
-    """Perplexity on held-out documents, relative to full attention, for plans and for other ways to
-    choose pairs.
+    """Perplexity and seconds of plans and of other ways to choose keys, on held-out documents.
+
+    In each pass every layer attends by torch and then by the way, so both meet the same noise of
+    the machine. The pass end to end is what is left without the seconds of the other.
     """
-    loaded, found = el.load("smollm2"), load_results(results)
-    model, texts = (
-        loaded.module.eval(),
-        nth(loaded.tokenizer, [int(d) for d in held_out.split(",")]),
-    )
-    ways = {
-        "window": window,
-        "block means": block_means,
-        "loki": loki,
-        "oracle blocks": lambda s: block_means(s, oracle=True),
-    }
-    forms: dict[tuple[str, str], Any] = {
-        ("plan", b): by_plan(BlockPlan.from_record(found["plans"][b]))
-        for b in filter(None, budgets.split(","))
-    }
-    forms |= {
-        (w, s): by_pattern(ways[w](float(s)))
-        for w in filter(None, others.split(","))
-        for s in shares.split(",")
-    }
-    for document, ids in texts.items():
-        use_attention(model, lambda layer, q, k, v: dense_attention(q, k, v, scale_of(q)))
-        full = loss(model, ids, length)
-        for (way, share), form in forms.items():
-            use_attention(model, form)
-            rise = math.exp(loss(model, ids, length) - full) - 1
-            row = {
+    model, found = el.load(model_name), read_points(results)
+    points: dict[tuple[str, float], Callable[[], Way]] = {}
+    if wanted := [float(x) for x in filter(None, losses.split(","))]:
+        allocation, about = read_fit(results / f"fit-{length}.pt")
+        for loss in wanted:
+            plan = allocation.plan(within(allocation, loss, about["tokens"]), length)
+            points[PLAN, loss] = lambda plan=plan: by_plan(plan)  # type: ignore[misc]
+    for name in PEERS if others == "all" else filter(None, others.split(",")):
+        for value in [float(x) for x in filter(None, values.split(","))] or PEERS[name].values:
+            points[name, value] = lambda name=name, value=value: by_peer(name, value)  # type: ignore[misc]
+    done = {(p["length"], p["document"], p["selection"], p["knob"]) for p in found["points"]}
+    results.mkdir(parents=True, exist_ok=True)
+    for document, ids in documents(model.tokenizer, numbers_of(held_out)).items():
+        batch, key = {"input_ids": ids[None, :length]}, f"{length}/{document}"
+        if key not in found["plain"]:
+            found["plain"][key] = loss_of(batch, timed_pass(model, batch, None)[0])
+        for (name, knob), way in points.items():
+            if (length, document, name, knob) in done:
+                continue
+            output, spent = timed_pass(model, batch, way())
+            point = {
                 "length": length,
                 "document": document,
-                "selection": way,
-                "share": share,
-                "full": math.exp(full),
-                "rise": rise,
+                "selection": name,
+                "knob": knob,
+                "rise": math.expm1(loss_of(batch, output) - found["plain"][key]),
+                "share": spent.pairs / spent.layers,
+                **{part: getattr(spent, part) for part in ("torch", "choosing", "attending")},
+                "total": spent.total,
             }
-            print(row, flush=True)
-            same = ("length", "document", "selection", "share")
-            found["quality"] = [
-                r for r in found["quality"] if any(r[k] != row[k] for k in same)
-            ] + [row]
-            results.write_text(json.dumps(found))
+            print(json.dumps(point), flush=True)
+            found["points"].append(point)
+            (results / "frontier.json").write_text(json.dumps(found, indent=1))
     table(summary(found, length))
 
 
 def summary(found: dict[str, Any], length: int) -> list[dict[str, Any]]:
-    """Means over documents, with the speed where a fast form was timed at this length."""
-    rows: dict[tuple[str, str], list[float]] = {}
-    for r in found["quality"]:
-        if r["length"] == length:
-            rows.setdefault((r["selection"], r["share"]), []).append(r["rise"])
-    faster = {r["plan"]: r["faster"] for r in found["speed"] if r["length"] == length}
-    return [
-        {
-            "selection": way,
-            "share": share,
-            "documents": len(rises),
-            "perplexity, %": f"{100 * sum(rises) / len(rises):+.2f}",
-            "each": ", ".join(f"{100 * r:+.2f}" for r in rises),
-            "times faster": faster.get(share, "") if way == "plan" else "",
-        }
-        for (way, share), rises in rows.items()
-    ]
+    """Means over documents; the seconds of each way beside torch's in the same passes."""
+    groups: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    for p in found["points"]:
+        if p["length"] == length:
+            groups.setdefault((p["selection"], p["knob"]), []).append(p)
+    rows = []
+    for (name, knob), some in sorted(groups.items(), key=lambda item: item[0]):
+        sums = {k: sum(p[k] for p in some) for k in ("torch", "choosing", "attending", "total")}
+        counted = name == PLAN or PEERS[name].counts_choice
+        ours = sums["attending"] + counted * sums["choosing"]
+        rest = sums["total"] - sums["torch"] - sums["attending"] - sums["choosing"]
+        mean, low, high = t_interval([p["rise"] for p in some])
+        rows.append(
+            {
+                "selection": name if counted else f"{name} (choice not counted)",
+                "knob": f"{knob:g}",
+                "documents": len(some),
+                "share of the pairs": sum(p["share"] for p in some) / len(some),
+                "perplexity, %": 100 * mean,
+                "95 %": ""
+                if low is None or high is None
+                else f"{100 * low:.2f} … {100 * high:.2f}",
+                "most, %": 100 * max(p["rise"] for p in some),
+                "choosing, % of the time": 100 * sums["choosing"] / ours if counted else 0.0,
+                "times faster": sums["torch"] / ours,
+                "end to end": (rest + sums["torch"]) / (rest + ours),
+            }
+        )
+    return rows
+
+
+def seconds_of(work: Callable[[], Any], repeats: int) -> float:
+    """The median of a few runs, after one to warm up."""
+    found = []
+    for _ in range(repeats + 1):
+        begin = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - begin)
+    return median(found[1:])
 
 
 @app.command()
-def far(
-    length: Length = 2048,
-    document: int = 4,
-    budget: str = "0.25",
-    step: int = 3,
-    results: Path = RESULTS,
-) -> None:
-    """Error of every head's output when the dropped keys of a query block are left out, or replaced
-    by one summary of them.
-
-    mean: `N exp(q·k̄)` of mass with value `v̄`. Gaussian: `N exp(q·k̄ + qᵀΣq/2)` with value `v̄ + C
-    q`, exact for normal keys.
+def roofline(lengths: str = "1024,2048,4096,8192", repeats: int = 3, size: int = 4096) -> None:
+    """GFLOP/s of attention, at four operations per pair and coordinate, beside those of a large
+    product of matrices in float32. Heads as in SmolLM2: nine for queries, three for keys, width 64.
     """
-    loaded, found = el.load("smollm2"), load_results(results)
-    plan = BlockPlan.from_record(found["plans"][budget])
-    errors: dict[str, list[float]] = {"dropped": [], "mean": [], "Gaussian": []}
+    draw = torch.Generator().manual_seed(0)
+    H, G, D = 9, 3, 64
+    x = torch.randn(size, size, generator=draw)
+    rows: list[tuple[str, int, float, float]] = []
 
-    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        true = dense_attention(q, k, v, scale_of(q))
-        if layer % step:
-            return true
-        settings = plan.sites[Site("self", layer)]
-        settings = replace(settings, thresholds=tuple(max(t, 1e-4) for t in settings.thresholds))
-        shape = (1, k.shape[1], length // settings.query_block, length // settings.key_block)
-        keep = dense_mask(choose_blocks(q, k, settings, scale_of(q)), shape, settings)[0]
-        causal, R = torch.ones(length, length, dtype=torch.bool).tril(), q.shape[1] // k.shape[1]
-        for h in range(q.shape[1]):
-            x, y, z, kept = q[0, h] * scale_of(q), k[0, h // R], v[0, h // R], keep[h // R]
-            scores = (x @ y.T).masked_fill_(~kept, -torch.inf)
-            mass, out = scores.logsumexp(1), torch.softmax(scores, 1) @ z
-            outs = {"dropped": out, "mean": out.clone(), "Gaussian": out.clone()}
-            for begin in range(settings.query_block, length, settings.query_block):
-                rows, left = (
-                    slice(begin, begin + settings.query_block),
-                    causal[begin] & ~kept[begin],
-                )
-                if not (number := int(left.sum())):
-                    continue
-                centre, value = y[left].mean(0), z[left].mean(0)
-                spread = y[left] - centre
-                log = math.log(number) + x[rows] @ centre
-                curve = (x[rows] @ (spread.T @ spread / number) * x[rows]).sum(1).clamp_max(16) / 2
-                tilt = x[rows] @ ((z[left] - value).T @ spread / number).T
-                for name, l, o in (
-                    ("mean", log, value.expand_as(tilt)),
-                    ("Gaussian", log + curve, value + tilt),
-                ):
-                    outs[name][rows] = torch.lerp(
-                        out[rows], o, torch.sigmoid(l - mass[rows])[:, None]
-                    )
-            for name, o in outs.items():
-                errors[name].append(float((o - true[0, h]).norm() / true[0, h].norm()))
-        return true
+    def measure(name: str, tokens: int, operations: float, work: Callable[[], Tensor]) -> None:
+        rows.append((name, tokens, seconds_of(work, repeats), operations))
 
-    use_attention(loaded.module.eval(), attend)
-    with torch.no_grad():
-        loaded.module.model(nth(loaded.tokenizer, [document])[document][None, :length])
+    measure("product of matrices", size, 2.0 * size**3, lambda: x @ x)
+    for T in (int(n) for n in lengths.split(",")):
+        q, k, v = (torch.randn(1, n, T, D, generator=draw) for n in (H, G, G))
+        scale, all_keys = scale_of(q), k.repeat_interleave(H // G, 1).transpose(2, 3)
+        few = q[:, :, : min(512, T)]
+        pairs = {"full": T * T, "causal": T * (T + 1) / 2}
+        measure(
+            f"product of {few.shape[2]} queries and all keys",
+            T,
+            2.0 * H * D * few.shape[2] * T,
+            partial(torch.matmul, few, all_keys),
+        )
+        for name, number in pairs.items():
+            work = partial(full_attention, q, k, v, name == "causal", scale, None)
+            measure(f"torch, {name}", T, 4.0 * H * D * number, work)
+        if not native.serves(q, k, v):
+            continue
+        for name, kept in native_forms(q, k, v, draw).items():
+            work = partial(attend_kept, q, k, v, kept, scale, None, "native")
+            measure(f"native, {name}", T, 4.0 * D * float(kept.pairs(T).sum()), work)
+    best = max(work / took for _, _, took, work in rows)
     table(
         [
             {
-                "far field": name,
-                "mean error": sum(e) / len(e),
-                "median": median(e),
-                "heads it helps": f"{sum(a < b for a, b in zip(e, errors['dropped']))} of {len(e)}",
+                "kernel": name,
+                "tokens": T,
+                "ms": 1e3 * took,
+                "GFLOP/s": work / took / 1e9,
+                "of the best, %": 100 * work / took / best,
             }
-            for name, e in errors.items()
+            for name, T, took, work in rows
         ]
     )
 
 
+def native_forms(q: Tensor, k: Tensor, v: Tensor, draw: torch.Generator) -> dict[str, KeptKeys]:
+    """What the native kernel is measured on: all keys, a random quarter, a window."""
+    H, T, scale = q.shape[1], q.shape[2], scale_of(q)
+    found = {}
+    for name, causal in (("causal, dense", True), ("full, dense", False)):
+        found[name] = keep_keys(q, k, v, LayerForms((HeadForm(),) * H, causal), scale=scale)
+    for near, name in ((256, "causal, window of 256"), (64, "causal, a quarter gathered")):
+        forms = LayerForms((HeadForm("window", window=near),) * H)
+        found[name] = keep_keys(q, k, v, forms, scale=scale)
+    kept = found["causal, a quarter gathered"]
+    mask = torch.rand(*kept.counts.shape, T, generator=draw) < 0.25
+    mask &= torch.arange(T) < kept.ranges[..., :1]
+    kept.counts = mask.sum(3).to(torch.int32)
+    order = mask.to(torch.uint8).argsort(dim=3, descending=True, stable=True)
+    kept.keys = order.to(torch.int32).contiguous()
+    return found
+
+
 @app.command()
-def picture(results: Path = RESULTS, output: Path = PICTURE) -> None:
-    """Perplexity against the share of causal attention's work, one line for each selection, one
-    panel for each length.
+def vision(
+    size: Annotated[int, typer.Option("--image-size", help="pixels of a side")] = 518,
+    loss: float = 0.01,
+    crops: Annotated[int, typer.Option(help="crops to choose on, and as many to check on")] = 8,
+    fits: Annotated[int, typer.Option(help="crops to try every form on")] = 2,
+    name: Annotated[str, typer.Option("--model")] = "dinov2-small",
+) -> None:
+    """The plan of a vision model within a loss of `1 − cosine` of its embedding (the first token).
+
+    The data set has two photographs: forms are tried on crops of the one, a plan is chosen on
+    crops of the left half of the other and measured on crops of its right half.
     """
-    found = load_results(results)
-    lengths = sorted({r["length"] for r in found["quality"]})
+    model = el.load(name)
+    batches, tokens = crops_of(model, size, fits, crops)
+    tried = try_forms(model, batches["fit"], lambda *_: None)
+    known = {width: calibrate(width) for width in {t.shape[0] for t in tried.values()}}
+    allocation = Allocation(tried, known)
+    found = search(
+        model, allocation, loss, tokens, batches["choose"], batches["check"], fits, lambda *_: None
+    )
+    if found.candidate is None or found.checked is None:
+        print(f"no plan keeps to a loss of {loss:g} at {tokens} tokens")
+        return
+    plan = allocation.plan(found.candidate, tokens)
+    spent = [0.0, 0.0]
+
+    def attend(call: AttentionCall) -> Tensor:
+        begin = time.perf_counter()
+        full_attention(call.q, call.k, call.v, False, call.scale, None)
+        middle = time.perf_counter()
+        out = planned_attention(call.q, call.k, call.v, plan.forms(call), scale=call.scale)
+        spent[0] += middle - begin
+        spent[1] += time.perf_counter() - middle
+        return out
+
+    whole = [0.0, 0.0]
+    run = prefill_of(model)
+    with torch.no_grad():
+        for batch in batches["check"]:
+            with replace_attention(model.backbone, attend):
+                run(batch)
+            begin = time.perf_counter()
+            run(batch)
+            middle = time.perf_counter()
+            with replace_attention(model.backbone, plan.attend):
+                run(batch)
+            whole[0] += middle - begin
+            whole[1] += time.perf_counter() - middle
+    mean, low, high = t_interval([1 - x for x in found.checked.each])
+    table(
+        [
+            {
+                "model": model.name,
+                "pixels": size,
+                "tokens": tokens,
+                "crops": len(found.checked.each),
+                "cosine": mean,
+                "95 %": f"{low:.4f} … {high:.4f}" if low is not None else "",
+                "least cosine": 1 - max(found.checked.each),
+                "share of the pairs": found.candidate.share,
+                "torch's attention, s": spent[0] / crops,
+                "times faster": spent[0] / spent[1],
+                "end to end": whole[0] / whole[1],
+            }
+        ]
+    )
+
+
+def crops_of(
+    model: Model, size: int, fits: int, number: int
+) -> tuple[dict[str, list[dict[str, Tensor]]], int]:
+    """Square crops of the data set `photos`, one per batch, and the tokens of one."""
+    pictures = [np.asarray(picture) for picture, _ in images("photos")][:2]
+    draw = np.random.default_rng(0)
+    tokens = 1 + (size // model.config.patch_size) ** 2
+    found: dict[str, list[dict[str, Tensor]]] = {}
+    for part, picture, many in (("fit", 0, fits), ("choose", 1, number), ("check", 1, number)):
+        height, width = pictures[picture].shape[:2]
+        first, last = {"fit": (0, width), "choose": (0, width // 2), "check": (width // 2, width)}[
+            part
+        ]
+        most = min(height, last - first)
+        chosen = []
+        for _ in range(many):
+            side = int(draw.integers(most * 2 // 3, most + 1))
+            left = int(draw.integers(first, last - side + 1))
+            chosen.append((picture, (left, int(draw.integers(0, height - side + 1)), side)))
+        made = Crops(model, pictures, chosen, np.zeros(many), np.zeros(many), size, tokens)
+        found[part] = [made.batch(np.array([i])) for i in range(many)]
+    return found, tokens
+
+
+@app.command()
+def picture(
+    results: Results = RESULTS,
+    output: Path = PICTURE,
+    most: Annotated[float, typer.Option(help="the highest rise that is shown, in percent")] = 5.0,
+) -> None:
+    """How many times faster than torch's attention against the perplexity, one line for each
+    selection, one panel for each length.
+    """
+    found = read_points(results)
+    lengths = sorted({p["length"] for p in found["points"]})
     points = [
         {
             "tokens": n,
             "selection": r["selection"],
-            "share": float(r["share"]),
-            "rise": float(r["perplexity, %"]),
+            "knob": float(r["knob"]),
+            "faster": r["times faster"],
+            "rise": r["perplexity, %"],
         }
         for n in lengths
         for r in summary(found, n)
+        if r["perplexity, %"] <= most
     ]
     chart = (
         alt.Chart(alt.Data(values=points))
         .mark_line(point=True)
         .encode(
             x=alt.X(
-                "share:Q", title="share of causal pairs (plan: selection included, at fitting)"
+                "faster:Q", title="times faster than torch's causal attention, choice included"
             ),
             y=alt.Y("rise:Q", title="perplexity above full attention, %"),
+            order="knob:Q",
             color=alt.Color("selection:N"),
         )
         .properties(width=360, height=260)
@@ -385,7 +509,7 @@ def picture(results: Path = RESULTS, output: Path = PICTURE) -> None:
     )
     output.parent.mkdir(parents=True, exist_ok=True)
     chart.save(output, scale_factor=2)
-    print(output)
+    print(output.name)
     for n in lengths:
         table(summary(found, n))
 
