@@ -32,7 +32,6 @@ from statistics import median
 from typing import Annotated, Any
 
 import altair as alt
-import numpy as np
 import torch
 import typer
 from torch import Tensor
@@ -44,19 +43,16 @@ from eigenlens.attention.head_forms import (
     LayerForms,
     full_attention,
     keep_keys,
-    planned_attention,
 )
 from eigenlens.attention.kept_attention import attend_kept
 from eigenlens.attention.kept_keys import KeptKeys
 from eigenlens.captures import AttentionCall, Site, replace_attention
-from eigenlens.data.datasets import images
-from eigenlens.data.images import Crops
 from eigenlens.kernels import native
 from eigenlens.models.forward import prefill_of
 from eigenlens.models.load import Model
 from eigenlens.plans.allocation import Allocation, Candidate
 from eigenlens.plans.calibration import Calibration, calibrate
-from eigenlens.plans.loss_search import search
+from eigenlens.plans.evaluation import ATTENTION, SECONDS, SPARSE_MEASURES
 from eigenlens.plans.make_sparse_plan import try_forms
 from eigenlens.plans.menu import Tried
 from eigenlens.plans.sparse_plan import SparsePlan
@@ -381,93 +377,40 @@ def native_forms(q: Tensor, k: Tensor, v: Tensor, draw: torch.Generator) -> dict
 def vision(
     size: Annotated[int, typer.Option("--image-size", help="pixels of a side")] = 518,
     loss: float = 0.01,
-    crops: Annotated[int, typer.Option(help="crops to choose on, and as many to check on")] = 8,
-    fits: Annotated[int, typer.Option(help="crops to try every form on")] = 2,
+    pictures: Annotated[int, typer.Option(help="pictures to choose on, and to check on")] = 8,
     name: Annotated[str, typer.Option("--model")] = "dinov2-small",
+    results: Results = RESULTS,
 ) -> None:
     """The plan of a vision model within a loss of `1 − cosine` of its embedding (the first token).
 
-    The data set has two photographs: forms are tried on crops of the one, a plan is chosen on
-    crops of the left half of the other and measured on crops of its right half.
+    Chosen, checked and evaluated on different photographs of the data set `skimage`.
     """
-    model = el.load(name)
-    batches, tokens = crops_of(model, size, fits, crops)
-    tried = try_forms(model, batches["fit"], lambda *_: None)
-    known = {width: calibrate(width) for width in {t.shape[0] for t in tried.values()}}
-    allocation = Allocation(tried, known)
-    found = search(
-        model, allocation, loss, tokens, batches["choose"], batches["check"], fits, lambda *_: None
-    )
-    if found.candidate is None or found.checked is None:
-        print(f"no plan keeps to a loss of {loss:g} at {tokens} tokens")
-        return
-    plan = allocation.plan(found.candidate, tokens)
-    spent = [0.0, 0.0]
-
-    def attend(call: AttentionCall) -> Tensor:
-        begin = time.perf_counter()
-        full_attention(call.q, call.k, call.v, False, call.scale, None)
-        middle = time.perf_counter()
-        out = planned_attention(call.q, call.k, call.v, plan.forms(call), scale=call.scale)
-        spent[0] += middle - begin
-        spent[1] += time.perf_counter() - middle
-        return out
-
-    whole = [0.0, 0.0]
-    run = prefill_of(model)
-    with torch.no_grad():
-        for batch in batches["check"]:
-            with replace_attention(model.backbone, attend):
-                run(batch)
-            begin = time.perf_counter()
-            run(batch)
-            middle = time.perf_counter()
-            with replace_attention(model.backbone, plan.attend):
-                run(batch)
-            whole[0] += middle - begin
-            whole[1] += time.perf_counter() - middle
-    mean, low, high = t_interval([1 - x for x in found.checked.each])
-    table(
-        [
-            {
-                "model": model.name,
-                "pixels": size,
-                "tokens": tokens,
-                "crops": len(found.checked.each),
-                "cosine": mean,
-                "95 %": f"{low:.4f} … {high:.4f}" if low is not None else "",
-                "least cosine": 1 - max(found.checked.each),
-                "share of the pairs": found.candidate.share,
-                "torch's attention, s": spent[0] / crops,
-                "times faster": spent[0] / spent[1],
-                "end to end": whole[0] / whole[1],
-            }
-        ]
-    )
-
-
-def crops_of(
-    model: Model, size: int, fits: int, number: int
-) -> tuple[dict[str, list[dict[str, Tensor]]], int]:
-    """Square crops of the data set `photos`, one per batch, and the tokens of one."""
-    pictures = [np.asarray(picture) for picture, _ in images("photos")][:2]
-    draw = np.random.default_rng(0)
-    tokens = 1 + (size // model.config.patch_size) ** 2
-    found: dict[str, list[dict[str, Tensor]]] = {}
-    for part, picture, many in (("fit", 0, fits), ("choose", 1, number), ("check", 1, number)):
-        height, width = pictures[picture].shape[:2]
-        first, last = {"fit": (0, width), "choose": (0, width // 2), "check": (width // 2, width)}[
-            part
-        ]
-        most = min(height, last - first)
-        chosen = []
-        for _ in range(many):
-            side = int(draw.integers(most * 2 // 3, most + 1))
-            left = int(draw.integers(first, last - side + 1))
-            chosen.append((picture, (left, int(draw.integers(0, height - side + 1)), side)))
-        made = Crops(model, pictures, chosen, np.zeros(many), np.zeros(many), size, tokens)
-        found[part] = [made.batch(np.array([i])) for i in range(many)]
-    return found, tokens
+    tokens = (size // 14) ** 2 + 1
+    with tempfile.TemporaryDirectory() as place:
+        studied = el.study(name, "skimage", place, max_inputs=6, only="moments")
+        made = el.plan(studied, loss=loss, max_length=tokens, max_inputs=pictures)
+        print(made.sentence)
+        evaluated = el.evaluate(name, plan=made, max_inputs=pictures)
+    print(evaluated.sentence)
+    rows = {row["measure"]: row for row in evaluated.rows()}
+    attention, seconds = rows[ATTENTION], rows[SECONDS]
+    row = {
+        "model": name,
+        "pixels": size,
+        "tokens": tokens,
+        "loss": loss,
+        "cosine": rows["cosine of the embeddings"]["planned"],
+        "least cosine": rows["least cosine"]["planned"],
+        "share": rows[SPARSE_MEASURES["work"]]["planned"],
+        "torch's attention, s": attention["plain"],
+        "times faster": attention["plain"] / attention["planned"],
+        "end to end": seconds["plain"] / seconds["planned"],
+        "checked": made.stored["search"].get("checked"),
+    }
+    path = results / f"vision-{size}.json"
+    results.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(row, indent=1))
+    table([{key: value for key, value in row.items() if key != "checked"}])
 
 
 @app.command()

@@ -161,8 +161,8 @@ def search(
     measured: dict[int, Rises] = {}
     tried: list[dict[str, float]] = []
     too_fast, safe = -1, len(family) - 1
-    # by theory first, then by what the last one measured tells of errors and rises
-    aim = 0.7 * 2 * tokens * loss
+    # by theory first, which is too hopeful, then by what the last one tells of errors and rises
+    aim = 0.4 * 2 * tokens * loss
     while safe - too_fast > 1:
         inner = range(too_fast + 1, safe)
         at = next((i for i in inner if family[i].error <= aim), inner[-1])
