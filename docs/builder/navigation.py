@@ -17,7 +17,7 @@ NAVIGATION: Navigation = {
         "guides/my-own-model.md",
         "guides/compare-fine-tunes.md",
         "guides/leave-scores-out.md",
-        "guides/long-inputs.md",
+        "guides/faster.md",
         "guides/explain-a-decision.md",
         "guides/why-tokens-stay-apart.md",
         "guides/swap-the-attention.md",
