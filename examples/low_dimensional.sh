@@ -13,8 +13,8 @@ mkdir -p "$out"
 eigenlens study minilm python-docs -o "$out/study" --overwrite \
   --max-inputs 80 --max-length 64 --only rows,moments
 
-# A quarter of the work of exact scores: every head gets the estimator that loses least. `eigenlens
-# show --full` on its folder prints the error of every estimator at every budget.
+# A quarter of the work of exact scores, simulated: every head gets the estimator that loses least.
+# `eigenlens show --full` on its folder prints the error of every estimator at every budget.
 eigenlens plan "$out/study" --budget 0.25 -o "$out/plan" --overwrite \
   --max-inputs 4 --estimators key-pca,joint,adaptive,exact
 
