@@ -158,6 +158,7 @@ def test_unknown_and_misplaced_names_list_what_there_is() -> None:
     with pytest.raises(EigenlensError, match=r"'photos' holds images, not text.*python-docs"):
         text("photos")
     with pytest.raises(
-        EigenlensError, match=r"'reviews' holds text, not images.*fashion-mnist, photos, skimage, digits"
+        EigenlensError,
+        match=r"'reviews' holds text, not images.*fashion-mnist, photos, skimage, digits",
     ):
         images("reviews")

@@ -123,8 +123,13 @@ def _request(
     if not checks:
         return Request(names, length, 2 * max(documents, 2), 0.5, seed, False)
     # of 8 groups of documents three choose, three check, and two are left for an evaluation
-    fit, held = max(1, min(4, FIT_TOKENS // length)), 4 * documents
+    fit, held = _fitted(length, documents), 4 * documents
     return Request(names, length, max(fit + held, 3), held / (fit + held), seed, False)
+
+
+def _fitted(length: int, documents: int) -> int:
+    """Inputs that forms are tried on."""
+    return max(1, min(4, FIT_TOKENS // length, documents))
 
 
 def _rows(ready: Inputs, documents: int, checks: bool) -> dict[str, np.ndarray]:
@@ -134,7 +139,7 @@ def _rows(ready: Inputs, documents: int, checks: bool) -> dict[str, np.ndarray]:
         return {"fit": fit[:documents]}
     groups = ready.groups[1:]
     parts = {
-        "fit": fit[: max(1, min(4, FIT_TOKENS // ready.length))],
+        "fit": fit[: _fitted(ready.length, documents)],
         "choose": _some(ready, groups[::3], documents),
         "check": _some(ready, groups[1::3], documents),
     }

@@ -41,4 +41,12 @@ def test_two_screens_of_questions_and_answers_that_end_with_the_page(run, tmp_pa
 def test_json_holds_all_results(run, tmp_path):
     done = run("demo", "-o", tmp_path / "demo", "--max-inputs", 24, "--json")
     record = json.loads(done.out)
-    assert {"heads", "plan", "fast_plan", "evaluation", "collapse", "report", "pictures"} <= record.keys()
+    assert {
+        "heads",
+        "plan",
+        "fast_plan",
+        "evaluation",
+        "collapse",
+        "report",
+        "pictures",
+    } <= record.keys()

@@ -30,7 +30,9 @@ def test_a_plan_is_made_shown_and_evaluated(run, world, tmp_path):
         4,
         "--overwrite",
     ).out
-    assert re.search(r"Simulated: 4 heads \(.*\) would take \S+ % of the work of exact scores", shown)
+    assert re.search(
+        r"Simulated: 4 heads \(.*\) would take \S+ % of the work of exact scores", shown
+    )
     again = run("show", tmp_path / "plan", "--pictures", tmp_path / "pictures").out
     assert again.startswith(shown.partition("\nThe plan is in")[0])
     assert {path.name for path in (tmp_path / "pictures").iterdir()} == {"plan.png", "plan.svg"}
