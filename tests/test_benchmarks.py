@@ -1,6 +1,6 @@
 """What the benchmarks are made of: other ways to choose keys, texts, and sums of what they found."""
 
-import importlib
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -11,9 +11,21 @@ from torch.nn.functional import scaled_dot_product_attention
 from eigenlens.attention.kept_attention import attend_kept, reference
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-sys.path.insert(0, str(FOLDER))
-selections, attention, plans = map(importlib.import_module, ("selections", "attention", "plans"))
-sys.path.remove(str(FOLDER))
+
+
+def benchmark(name):
+    """A benchmark under a name of its own: folders of tests are called the same."""
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", FOLDER / f"{name}.py")
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(FOLDER))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(FOLDER))
+    return module
+
+
+selections, attention, plans = map(benchmark, ("selections", "attention", "plans"))
 PEERS = selections.PEERS
 LENGTHS = (640, 700)
 

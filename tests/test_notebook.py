@@ -33,7 +33,7 @@ SHOWN = {  # what is shown, and the beginning of what it says of itself
     "el.compare(study, other)": (
         "bert on text.txt (study) and bert on text.txt (other): two heads, one of each study, share"
     ),
-    "plan": "4 heads (",
+    "plan": "Simulated: 4 heads (",
     "evaluation": "With the plan",
     "collapse": "Over 2 blocks the distance of the tokens from one common vector (relative residual)",
 }

@@ -41,7 +41,7 @@ def test_a_plan_in_one_line(made, bert):
     }
     message = repr(plan)
     assert message.startswith(
-        f"<plan for BertModel, 12 tokens, budget 0.5: work {plan.work:.3g}, total variation "
+        f"<simulated plan for BertModel, 12 tokens, budget 0.5: work {plan.work:.3g}, total variation "
     )
     assert message.endswith(">") and "\n" not in message
     for name, number in counts.items():

@@ -270,4 +270,4 @@ def test_of_several_plans_each_keeps_its_numbers(tmp_path, tiny):
     page = el.report(
         tiny.study, tiny.plan, other, output=tmp_path / "new" / "folder" / "page.html"
     ).read_text(encoding="utf-8")
-    assert "budget 0.5: 4 heads" in page and "budget 0.9: 4 heads" in page
+    assert "budget 0.5: Simulated: 4 heads" in page and "budget 0.9: Simulated: 4 heads" in page

@@ -79,10 +79,9 @@ def peak_of(work: Callable[[], Any], device: str | torch.device = "cpu") -> int:
 
 def give_back_memory() -> None:
     """Give memory that the C library keeps for later back to the system, where it can."""
-    try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-    except (OSError, AttributeError):  # another C library
-        return
+    trim = getattr(ctypes.pythonapi, "malloc_trim", None)  # of the GNU C library alone
+    if trim is not None:
+        trim(0)
 
 
 def _own_memory() -> Any:
