@@ -218,3 +218,10 @@ def test_a_model_without_attention_that_a_plan_could_serve_is_refused():
     """Scores with a position bias, as in T5."""
     with pytest.raises(el.EigenlensError, match="no attention of this model can be planned"):
         Allocation({}, {})
+
+
+@pytest.mark.parametrize(("length", "documents"), [(128, 8), (4096, 8), (8192, 8), (8192, 1)])
+def test_inputs_are_asked_for_so_that_every_part_gets_some(length, documents):
+    asked = make_sparse_plan._request(("text",), length, documents, 0, True)
+    held = round(asked.max_inputs * asked.held_out)
+    assert held == 4 * documents and asked.max_inputs - held >= 2

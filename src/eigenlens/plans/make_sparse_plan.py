@@ -123,7 +123,8 @@ def _request(
     if not checks:
         return Request(names, length, 2 * max(documents, 2), 0.5, seed, False)
     # of 8 groups of documents three choose, three check, and two are left for an evaluation
-    fit, held = _fitted(length, documents), 4 * documents
+    # at least two to fit, as every study has
+    fit, held = max(2, _fitted(length, documents)), 4 * documents
     return Request(names, length, max(fit + held, 3), held / (fit + held), seed, False)
 
 
