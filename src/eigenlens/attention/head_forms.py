@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
@@ -69,16 +69,6 @@ class HeadForm:
     def chooses(self) -> bool:
         """Whether rows are scored to choose keys."""
         return self.kind in {"blocks", "ranked"}
-
-    @property
-    def label(self) -> str:
-        """The form in words: `window 256`, `blocks 0.001`, `ranked 0.001 (rank 16)`."""
-        return {
-            "dense": "dense",
-            "window": f"window {self.window}",
-            "blocks": f"blocks {self.threshold:g}",
-            "ranked": f"ranked {self.threshold:g} (rank {self.rank})",
-        }[self.kind]
 
 
 @dataclass(frozen=True)
@@ -137,10 +127,6 @@ class LayerForms:
         shared = {name: int(record[name]) for name in SHARED}
         heads = tuple(HeadForm(**head) for head in record["heads"])
         return cls(heads, bool(record["causal"]), **shared, to_x=to_x, to_y=to_y)
-
-    def uncorrected(self) -> LayerForms:
-        """The same forms without the mean of what is dropped."""
-        return replace(self, heads=tuple(replace(form, correction=0.0) for form in self.heads))
 
 
 def planned_attention(
