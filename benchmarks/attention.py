@@ -45,9 +45,9 @@ from eigenlens.attention.head_forms import (
     keep_keys,
 )
 from eigenlens.attention.kept_attention import attend_kept
-from eigenlens.attention.kept_keys import KeptKeys
 from eigenlens.captures import AttentionCall, Site, replace_attention
 from eigenlens.kernels import native
+from eigenlens.kernels.kept_keys import KeptKeys
 from eigenlens.models.forward import prefill_of
 from eigenlens.models.load import Model
 from eigenlens.plans.allocation import Allocation, Candidate

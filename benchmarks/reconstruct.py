@@ -27,7 +27,8 @@ from eigenlens.estimators.candidates import BUDGETS, ESTIMATORS
 from eigenlens.estimators.rows import RowConditional
 from eigenlens.estimators.selection import RULES
 from eigenlens.plans.make_plan import SHAPE
-from eigenlens.plans.result import Plan, PlanPart
+from eigenlens.plans.parts import PlanPart
+from eigenlens.plans.result import Plan
 from eigenlens.plans.site_statistics import site_statistics
 from eigenlens.plans.trials import Trials
 from tables import table

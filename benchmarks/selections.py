@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad, scaled_dot_product_attention
 
 from eigenlens.attention.head_forms import HeadForm, LayerForms, keep_keys
-from eigenlens.attention.kept_keys import KeptKeys
+from eigenlens.kernels.kept_keys import KeptKeys
 
 BLOCK = 128
 """Queries that share their keys."""

@@ -12,10 +12,10 @@ import torch
 from eigenlens.attention import HeadForm, LayerForms, planned_attention
 from eigenlens.attention.head_forms import full_attention, keep_keys, work_shares
 from eigenlens.attention.kept_attention import attend_kept
-from eigenlens.attention.kept_keys import KeptKeys
 from eigenlens.attention.key_selection import sampled_rows
 from eigenlens.errors import EigenlensError
 from eigenlens.kernels.build import kernel
+from eigenlens.kernels.kept_keys import KeptKeys
 
 BLOCK = 32
 COMPUTED_BY = ["torch", *(["native"] if kernel().library is not None else [])]

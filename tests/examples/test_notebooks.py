@@ -38,7 +38,7 @@ def pictures(notebook):
 
 
 def test_there_are_notebooks():
-    assert {"first_look", "low_dimensional", "heads_and_fine_tunes"} <= {p.stem for p in NOTEBOOKS}
+    assert {"first_look", "low_dimensional", "heads_and_fine_tunes", "faster"} <= {p.stem for p in NOTEBOOKS}
 
 
 @pytest.mark.slow
@@ -46,6 +46,7 @@ def test_there_are_notebooks():
 @each_notebook
 def test_a_notebook_runs_and_draws_what_is_stored(path, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the other core is another test's
+    monkeypatch.setenv("EIGENLENS_QUICK", "1")
     before = path.read_bytes()
     # it raises what a cell raises, and after its two minutes; twice that beside other tests
     done = run.execute(path, tmp_path, seconds=2 * run.SECONDS)

@@ -24,8 +24,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..errors import EigenlensError
 from ..kernels import native
+from ..kernels.kept_keys import KeptKeys, KeyChoice
 from .kept_attention import Form, attend_kept
-from .kept_keys import KeptKeys
 from .key_selection import choose_by_torch, sampled_rows
 from .precision import at_least_float32
 
@@ -216,25 +216,26 @@ def keep_keys(
     )  # (H, N, 2)
     ranges = ranges.to(torch.int32).expand(B, H, N, 2).contiguous()
     chooses = any(head.chooses for head in forms.heads)
-    keys = torch.empty(B, H, N, S if chooses else forms.first, dtype=torch.int32, device=device)
-    counts = torch.zeros(B, H, N, dtype=torch.int32, device=device)
-    _keep_first(forms, ranges, keys, counts, valid)
     corrects = any(head.correction for head in forms.heads)
-    mean = q.new_zeros(B, H, N, E) if corrects else None
-    weight = q.new_zeros(B, H, N) if corrects else None
+    kept = KeptKeys(
+        forms.block,
+        causal,
+        ranges,
+        torch.empty(B, H, N, S if chooses else forms.first, dtype=torch.int32, device=device),
+        torch.zeros(B, H, N, dtype=torch.int32, device=device),
+        q.new_zeros(B, H, N, E) if corrects else None,
+        q.new_zeros(B, H, N) if corrects else None,
+    )
+    _keep_first(forms, kept, valid)
     use_native = form == "native" or (form in {"auto", "reference"} and native.serves(q, k, v))
+    choose = native.choose if use_native else choose_by_torch
     ranked = [h for h, head in enumerate(forms.heads) if head.kind == "ranked"]
-    for samples, rank in dict.fromkeys(
-        (head.samples, head.rank if head.kind == "ranked" else 0)
-        for head in forms.heads
-        if head.chooses
-    ):
-        chosen = [
-            h
-            for h, head in enumerate(forms.heads)
-            if head.chooses
-            and (head.samples, head.rank if head.kind == "ranked" else 0) == (samples, rank)
-        ]
+    alike: dict[tuple[int, int], list[int]] = {}  # heads by samples and rank
+    for h, head in enumerate(forms.heads):
+        if head.chooses:
+            rank = head.rank if head.kind == "ranked" else 0
+            alike.setdefault((head.samples, rank), []).append(h)
+    for (samples, rank), chosen in alike.items():
         group = [h // (H // G) for h in chosen]
         x, y, places = q, k, [chosen, group, group, chosen]
         if rank:
@@ -243,44 +244,31 @@ def keep_keys(
             x = q[:, chosen] @ forms.to_x[at, :, :rank].to(q)
             y = k[:, group] @ forms.to_y[at, :, :rank].to(q)
             places = [list(range(len(chosen)))] * 2 + [group, chosen]
-        choose = native.choose if use_native else choose_by_torch
-        choose(
-            x,
-            y,
-            v,
-            scale,
-            forms.block,
-            causal,
+        choice = KeyChoice(
             torch.tensor(places, dtype=torch.int32, device=device),
             sampled_rows(T, forms.block, samples, forms.stride, causal, device),
             torch.tensor([forms.heads[h].threshold for h in chosen], device=device),
             forms.first,
-            ranges,
-            keys,
-            counts,
-            valid,
-            mean,
-            weight,
         )
-    if weight is not None:
-        weight *= torch.tensor([h.correction for h in forms.heads], device=device)[:, None]
-    return KeptKeys(forms.block, causal, ranges, keys, counts, mean, weight)
+        choose(x, y, v, choice, kept, scale, valid)
+    if kept.weight is not None:
+        kept.weight *= torch.tensor([h.correction for h in forms.heads], device=device)[:, None]
+    return kept
 
 
-def _keep_first(
-    forms: LayerForms, ranges: Tensor, keys: Tensor, counts: Tensor, valid: Tensor | None
-) -> None:
+def _keep_first(forms: LayerForms, kept: KeptKeys, valid: Tensor | None) -> None:
     """List the first keys that are no padding for heads with a window, where it begins later."""
     heads = [h for h, head in enumerate(forms.heads) if head.kind == "window"]
     if not heads or not forms.first:
         return
+    counts = kept.counts
     start = torch.zeros(len(counts), dtype=torch.int32, device=counts.device)
     if valid is not None:
         start = valid.int().argmax(1).to(torch.int32)
-    low = ranges[:, heads, :, 0]  # (B, h, N)
+    low = kept.ranges[:, heads, :, 0]  # (B, h, N)
     counts[:, heads] = (low - start[:, None, None]).clamp(0, forms.first)
     first = start[:, None] + torch.arange(forms.first, dtype=torch.int32, device=counts.device)
-    keys[:, heads, :, : forms.first] = first[:, None, None].expand(*low.shape, forms.first)
+    kept.keys[:, heads, :, : forms.first] = first[:, None, None].expand(*low.shape, forms.first)
 
 
 def work_shares(kept: KeptKeys, forms: LayerForms, T: int, D: int) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import native
-from .kept_keys import KeptKeys
+from ..kernels.kept_keys import KeptKeys
 
 Form = Literal["auto", "native", "torch", "reference"]
 GATHERED = 4_000_000
@@ -57,20 +57,7 @@ def attend_kept(
         The output `(B, H, T, E)`; zero, or the mean of what was dropped, for a query without a key.
     """
     if form == "native" or (form == "auto" and native.serves(q, k, v)):
-        return native.attend(
-            q,
-            k,
-            v,
-            scale,
-            kept.block,
-            kept.causal,
-            kept.ranges,
-            kept.keys,
-            kept.counts,
-            valid,
-            kept.mean,
-            kept.weight,
-        )
+        return native.attend(q, k, v, kept, scale, valid)
     out = (reference if form == "reference" else by_torch)(q, k, v, kept, scale, valid)
     if kept.weight is None or kept.mean is None:
         return out

@@ -20,6 +20,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..kernels.kept_keys import KeptKeys, KeyChoice
+
 CHUNK = 8
 """Query blocks that are scored together, so that buffers fit a cache."""
 
@@ -43,19 +45,10 @@ def choose_by_torch(
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    choice: KeyChoice,
+    kept: KeptKeys,
     scale: float,
-    block: int,
-    causal: bool,
-    places: Tensor,
-    positions: Tensor,
-    thresholds: Tensor,
-    first: int,
-    ranges: Tensor,
-    keys: Tensor,
-    counts: Tensor,
     valid: Tensor | None,
-    mean: Tensor | None,
-    weight: Tensor | None,
 ) -> None:
     """The choice of `native.choose` in torch: same arguments, same result.
 
@@ -63,48 +56,49 @@ def choose_by_torch(
     of a causal call.
     """
     S, device = k.shape[2], q.device
-    qs, ks, vs, us = places.long()
-    N, samples = positions.shape
+    qs, ks, vs, us = choice.places.long()
     place = torch.arange(S, device=device)
     real = torch.ones(len(q), S, dtype=torch.bool, device=device) if valid is None else valid
     start = real.int().argmax(1)  # (B,)
-    sink = (place >= start[:, None]) & (place < start[:, None] + first)  # (B, S)
-    limit = thresholds.to(q)[:, None, None]
-    for begin in range(0, N, CHUNK):
-        rows = positions[begin : begin + CHUNK].long()  # (c, samples)
-        seen = int(rows.max()) + 1 if causal else S
+    sink = (place >= start[:, None]) & (place < start[:, None] + choice.first)  # (B, S)
+    limit = choice.thresholds.to(q)[:, None, None]
+    for begin in range(0, len(choice.rows), CHUNK):
+        rows = choice.rows[begin : begin + CHUNK].long()  # (c, samples)
+        seen = int(rows.max()) + 1 if kept.causal else S
         # (B, n, c, samples, seen)
         scores = (q[:, qs][:, :, rows.flatten()] * scale) @ k[:, ks, :seen].transpose(2, 3)
         scores = scores.unflatten(2, rows.shape)
         hidden = ~real[:, None, None, None, :seen]
-        if causal:
+        if kept.causal:
             hidden = hidden | (place[:seen] > rows[..., None])
         pattern = torch.softmax(scores.masked_fill(hidden, -torch.inf), -1).nan_to_num()
         counted = real[:, rows]  # (B, c, samples)
         number = counted.sum(2)[:, None, :, None]  # (B, 1, c, 1)
         mass = (pattern * counted[:, None, ..., None]).sum(3) / number.clamp_min(1)
         mass = torch.nn.functional.pad(mass, (0, S - seen))  # (B, n, c, S)
-        low, high = ranges[:, us, begin : begin + CHUNK].long().unbind(3)
+        low, high = kept.ranges[:, us, begin : begin + CHUNK].long().unbind(3)
         far = real[:, None, None] & (
             (place < low[..., None])
-            if causal
+            if kept.causal
             else (place < low[..., None]) | (place >= high[..., None])
         )
         keep = far & (sink[:, None, None] | (mass >= limit) | (number == 0))
-        _write(keep, keys, counts, us, begin)
-        if mean is None or weight is None:
+        _write(keep, kept, us, begin)
+        if kept.mean is None or kept.weight is None:
             continue
         dropped = mass * (far & ~keep)
         lost = dropped.sum(3)
-        weight[:, us, begin : begin + CHUNK] = lost
-        mean[:, us, begin : begin + CHUNK] = (dropped @ v[:, vs]) / lost.clamp_min(1e-30)[..., None]
+        kept.weight[:, us, begin : begin + CHUNK] = lost
+        kept.mean[:, us, begin : begin + CHUNK] = (dropped @ v[:, vs]) / lost.clamp_min(1e-30)[
+            ..., None
+        ]
 
 
-def _write(keep: Tensor, keys: Tensor, counts: Tensor, heads: Tensor, begin: int) -> None:
+def _write(keep: Tensor, kept: KeptKeys, heads: Tensor, begin: int) -> None:
     """List the kept keys of some heads and blocks, ascending."""
     number = keep.sum(3)
-    counts[:, heads, begin : begin + CHUNK] = number.to(counts.dtype)
+    kept.counts[:, heads, begin : begin + CHUNK] = number.to(kept.counts.dtype)
     most = int(number.max())
     # kept keys first, each in its order
     order = keep.to(torch.uint8).argsort(dim=3, descending=True, stable=True)[..., :most]
-    keys[:, heads, begin : begin + CHUNK, :most] = order.to(keys.dtype)
+    kept.keys[:, heads, begin : begin + CHUNK, :most] = order.to(kept.keys.dtype)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .build import kernel
+from .kept_keys import KeptKeys, KeyChoice
 
 
 def serves(*tensors: Tensor) -> bool:
@@ -21,24 +22,12 @@ def serves(*tensors: Tensor) -> bool:
 
 
 def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scale: float,
-    block: int,
-    causal: bool,
-    ranges: Tensor,
-    keys: Tensor,
-    counts: Tensor,
-    valid: Tensor | None,
-    mean: Tensor | None,
-    weight: Tensor | None,
+    q: Tensor, k: Tensor, v: Tensor, kept: KeptKeys, scale: float, valid: Tensor | None
 ) -> Tensor:
-    """Attend from every block of queries to its keys.
+    """Attend from every block of queries to its keys, with the mean of what was dropped.
 
-    Shapes: `q (B,H,T,D)`, `k (B,G,S,D)`, `v (B,G,S,E)`, `ranges (B,H,N,2)`, `keys (B,H,N,K)`,
-    `counts (B,H,N)`, all int32; `valid (B,S)` bool; `mean (B,H,N,E)` and `weight (B,H,N)` are mixed
-    into the output `(B,H,T,E)`, which lies in memory as `(B,T,H,E)`.
+    Shapes: `q (B,H,T,D)`, `k (B,G,S,D)`, `v (B,G,S,E)`, `valid (B,S)` bool. The output `(B,H,T,E)`
+    lies in memory as `(B,T,H,E)`.
     """
     q, k, v = (_rows(x) for x in (q, k, v))
     (B, H, T, D), (_, G, S, _), E = q.shape, k.shape, v.shape[3]
@@ -46,10 +35,10 @@ def attend(
     valid = None if valid is None else valid.contiguous()
     _library().attend(
         *map(_pointer, (q, k, v, out)),
-        _numbers((B, H, G, T, S, D, E, block, causal, keys.shape[3])),
+        _numbers((B, H, G, T, S, D, E, kept.block, kept.causal, kept.keys.shape[3])),
         _numbers([*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *out.stride()[:3]]),
         ctypes.c_float(scale),
-        *map(_pointer, (keys, counts, ranges, valid, mean, weight)),
+        *map(_pointer, (kept.keys, kept.counts, kept.ranges, valid, kept.mean, kept.weight)),
         torch.get_num_threads(),
     )
     return out
@@ -59,36 +48,28 @@ def choose(
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    choice: KeyChoice,
+    kept: KeptKeys,
     scale: float,
-    block: int,
-    causal: bool,
-    places: Tensor,
-    positions: Tensor,
-    thresholds: Tensor,
-    first: int,
-    ranges: Tensor,
-    keys: Tensor,
-    counts: Tensor,
     valid: Tensor | None,
-    mean: Tensor | None,
-    weight: Tensor | None,
 ) -> None:
-    """Write the keys that some heads keep into `keys`, `counts`, `mean` and `weight`.
+    """Write the keys that some heads keep into `kept`, with the mean of what they drop.
 
-    Shapes as for `attend`; `places (4, n)` int32 holds the places of the heads among those of `q`,
-    `k`, `v` and the units, `positions (N, samples)` int32 the sampled rows, `thresholds (n,)` the
-    least mean probability of a key that is kept.
+    Shapes as for `attend`; queries and keys may be those of the chosen heads alone, in other
+    coordinates.
     """
     q, k, v = (_rows(x) for x in (q, k, v))
     B, _, T, D = q.shape
     valid = None if valid is None else valid.contiguous()
-    sizes = (B, places.shape[1], ranges.shape[1], T, k.shape[2], D, v.shape[3], block, causal)
+    heads, units = choice.places.shape[1], kept.ranges.shape[1]
+    sizes = (B, heads, units, T, k.shape[2], D, v.shape[3], kept.block, kept.causal)
     _library().choose(
         *map(_pointer, (q, k, v)),
-        _numbers([*sizes, keys.shape[3], positions.shape[1], first]),
+        _numbers([*sizes, kept.keys.shape[3], choice.rows.shape[1], choice.first]),
         _numbers([*q.stride()[:3], *k.stride()[:3], *v.stride()[:3]]),
         ctypes.c_float(scale),
-        *map(_pointer, (places, positions, thresholds, ranges, valid, keys, counts, mean, weight)),
+        *map(_pointer, (choice.places, choice.rows, choice.thresholds, kept.ranges, valid)),
+        *map(_pointer, (kept.keys, kept.counts, kept.mean, kept.weight)),
         torch.get_num_threads(),
     )
 

@@ -18,7 +18,7 @@ from ..captures import AttentionCall, Site, replace_attention
 from ..data.inputs import Batch
 from ..models.forward import forward_of
 from ..models.load import Model
-from .sparse_plan import padded_form
+from .sparse_plan import plain_form
 from .tasks import Embeddings, Perplexity, task_of
 
 DIRECTIONS = 4
@@ -36,13 +36,12 @@ def task_gradients(model: Model, batch: Batch, seed: int = 0) -> list[dict[Site,
     leaves: dict[Site, Tensor] = {}
 
     def attend(call: AttentionCall) -> Tensor | None:
-        for causal in (True, False):
-            why, valid = padded_form(call, causal)
-            if why is None and servable(call):
-                out = full_attention(call.q, call.k, call.v, causal, call.scale, valid)
-                leaves[call.site] = torch.zeros_like(out, requires_grad=True)
-                return out + leaves[call.site]
-        return None
+        if (found := plain_form(call)) is None:
+            return None
+        causal, valid = found
+        out = full_attention(call.q, call.k, call.v, causal, call.scale, valid)
+        leaves[call.site] = torch.zeros_like(out, requires_grad=True)
+        return out + leaves[call.site]
 
     wanted = {p: p.requires_grad for p in model.module.parameters()}
     try:
@@ -61,16 +60,6 @@ def task_gradients(model: Model, batch: Batch, seed: int = 0) -> list[dict[Site,
         for p, flag in wanted.items():
             p.requires_grad_(flag)
     return found
-
-
-def servable(call: AttentionCall) -> bool:
-    """Whether a plan could serve a call of this kind: as many queries as keys, plain scores."""
-    return (
-        call.kind == "self"
-        and call.q.shape[2] == call.k.shape[2]
-        and call.linear
-        and call.sinks is None
-    )
 
 
 def _losses(model: Model, batch: Batch, output: Any, seed: int) -> list[Tensor]:

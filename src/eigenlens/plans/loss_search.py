@@ -26,8 +26,7 @@ from ..models.load import Model
 from ..run.progress import Progress
 from ..stats.intervals import t_interval
 from .allocation import Allocation, Candidate
-from .gradients import servable
-from .sparse_plan import SparsePlan, padded_form
+from .sparse_plan import SparsePlan, plain_form
 from .tasks import Perplexity, Task, task_of
 
 WORTH = 0.98
@@ -219,16 +218,13 @@ def time_of_pass(model: Model, batch: Batch, length: int) -> TimeOfPass:
     spent = [0.0]
 
     def attend(call: AttentionCall) -> torch.Tensor | None:
-        if not servable(call):
+        if (found := plain_form(call)) is None:
             return None
-        for causal in (True, False):
-            why, valid = padded_form(call, causal)
-            if why is None:
-                begin = time.perf_counter()
-                out = full_attention(call.q, call.k, call.v, causal, call.scale, valid)
-                spent[0] += time.perf_counter() - begin
-                return out
-        return None
+        causal, valid = found
+        begin = time.perf_counter()
+        out = full_attention(call.q, call.k, call.v, causal, call.scale, valid)
+        spent[0] += time.perf_counter() - begin
+        return out
 
     run = prefill_of(model)
     best: TimeOfPass | None = None

@@ -28,7 +28,8 @@ from .choose import within_budget, within_error
 from .examples import take
 from .held_out import check_share, held_out_of, use_studied_model
 from .make_sparse_plan import make_sparse_plan
-from .result import KEPT, KEPT_OF_MODEL, Choice, Plan, PlanPart
+from .parts import PlanPart
+from .result import KEPT, KEPT_OF_MODEL, Choice, Plan
 from .site_statistics import NEEDED, site_statistics
 from .trials import Calibration, Measured, Trials
 

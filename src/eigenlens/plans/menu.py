@@ -28,8 +28,7 @@ from ..attention.head_forms import (
 )
 from ..attention.kept_attention import attend_kept
 from ..captures import AttentionCall, Site
-from .gradients import servable
-from .sparse_plan import SHORTEST, padded_form
+from .sparse_plan import SHORTEST, plain_form
 
 THRESHOLDS = (32, 16, 8, 4, 3, 2, 1.4, 1, 0.7, 0.5, 0.25, 0.125)
 """Thresholds that are tried, in units of uniform attention, 1/T."""
@@ -111,17 +110,12 @@ def try_options(
 
     `before` is what an earlier input found: its coordinates are used again.
     """
-    if not servable(call) or any(call.site not in grads for grads in gradients):
-        return None
-    T, D, H = call.q.shape[2], call.q.shape[3], call.heads
-    for causal in (True, False):
-        why, valid = padded_form(call, causal)
-        if why is None:
-            break
-    else:
+    plain, (_, H, T, D) = plain_form(call), call.q.shape
+    if plain is None or any(call.site not in grads for grads in gradients):
         return None
     if SHORTEST * LayerForms(()).block >= T:
         return None
+    causal, valid = plain
     q, k, v = call.q, call.k, call.v
     options = options_of(T, D)
     to_x, to_y = _coordinates(call, valid) if before is None else (before.to_x, before.to_y)

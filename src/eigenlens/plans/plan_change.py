@@ -20,11 +20,10 @@ from ..estimators.measures import Errors, Truth
 from ..models.load import Model
 from ..passes.use_model import UsedModel
 from .evaluation import ATTENTION, MEASURES, SPARSE_MEASURES, Evaluation
-from .gradients import servable
 from .held_out import HeldOut, is_own_array, names_of
 from .paired import PairedEvaluation, head_rows, means
 from .result import Plan
-from .sparse_plan import SparsePlan, padded_form
+from .sparse_plan import SparsePlan, plain_form
 
 
 @dataclass(frozen=True)
@@ -166,21 +165,10 @@ def sparse_errors(call: AttentionCall, plan: SparsePlan) -> dict[str, Tensor] | 
     in turn. Where the model attends as before, the error is 0 and the work 1. None for attention
     that has no plain form to compare with.
     """
-    if not servable(call):
+    plain = plain_form(call, call.site not in plan.layers or plan.layers[call.site].causal)
+    if plain is None:
         return None
-    why, valid = (
-        padded_form(call, plan.layers[call.site].causal)
-        if call.site in plan.layers
-        else ("layer", None)
-    )
-    causal = call.site not in plan.layers or plan.layers[call.site].causal
-    if why is not None:
-        for causal in (True, False):
-            other, valid = padded_form(call, causal)
-            if other is None:
-                break
-        else:
-            return None
+    causal, valid = plain
     begin = time.perf_counter()
     true = full_attention(call.q, call.k, call.v, causal, call.scale, valid)
     middle = time.perf_counter()

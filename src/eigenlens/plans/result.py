@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..captures import AttentionCall, Head, Labels, Site, replace_attention
@@ -18,8 +17,7 @@ from ..captures.transformers_backend import attention_function, supports
 from ..data.inputs import Request
 from ..display import numbered
 from ..errors import EigenlensError
-from ..estimators.candidates import ESTIMATORS
-from ..estimators.estimator import Estimate, Estimator
+from ..estimators.estimator import Estimate
 from ..models.load import Model, load
 from ..models.weights import same_weights
 from ..passes.facts import Facts, ModelResultViews
@@ -30,24 +28,15 @@ from .check import check_plan, with_new_names
 from .examples import FILE as EXAMPLES
 from .examples import Examples
 from .installed import install, uninstall
+from .parts import PlanPart, check_finite, estimate_scores, read_part
 from .sparse_plan import SparsePlan, Tally
 from .target import target_label
 
 FORMAT = 1
-NUMBERS = (torch.float64, torch.float32, torch.int64, torch.bool)
-"""The types that tensors of estimators may have."""
 KEPT = ("eigenlens", "model", "created", "seconds", "length")
 """The facts that a plan keeps, in their order."""
 KEPT_OF_MODEL = ("fingerprint", "architecture", "source", "place", "name")
 NO_FACTS = {"format", "parts", "heads", "sha256", "blocks", "sparse", "examples"}
-
-
-@dataclass(frozen=True)
-class PlanPart:
-    """Heads of a site that share an estimator and its settings."""
-
-    heads: tuple[int, ...]
-    estimator: Estimator
 
 
 @dataclass(frozen=True)
@@ -161,33 +150,7 @@ class Plan(ModelResultViews):
 
     def scores(self, call: AttentionCall) -> Estimate:
         """Estimate the scores of all heads of a call, `(B, H, T, S)`."""
-        parts = self.parts.get(call.site)
-        labels = Labels(site.stack for site in (*self.parts, call.site))
-        if parts is None:
-            raise EigenlensError(
-                f"the plan has nothing for {labels(call.site)}; it was made for"
-                f" {', '.join(map(labels, self.parts))}"
-            )
-        planned = len({head for part in parts for head in part.heads if 0 <= head < call.heads})
-        if planned != call.heads or planned != sum(len(part.heads) for part in parts):
-            raise EigenlensError(
-                f"the plan has {planned} heads at {labels(call.site)} and the model has"
-                f" {call.heads}: the plan is for another model"
-            )
-        if len(parts) == 1:
-            return _estimate(parts[0], call)
-        (B, H, T, _), S = call.q.shape, call.k.shape[2]
-        scores = call.q.new_empty(B, H, T, S)
-        pairs, work = torch.empty(H, device=call.q.device), torch.empty(H, device=call.q.device)
-        for part in parts:
-            index = torch.tensor(part.heads, device=call.q.device)
-            found = _estimate(part, call.of_heads(index))
-            scores[:, index], pairs[index], work[index] = (
-                found.scores.to(scores.dtype),
-                found.pairs,
-                found.work,
-            )
-        return Estimate(scores, pairs, work)
+        return estimate_scores(self.parts, call)
 
     def attend(self, call: AttentionCall) -> Tensor | None:
         """The output `(B, H, T, E)` under the plan; None if the plan does not cover the call.
@@ -293,13 +256,15 @@ class Plan(ModelResultViews):
             record = with_new_names(record)
             parts = {
                 Site.parse(key): [
-                    _part(f"{key}|{i}|", entry, tensors) for i, entry in enumerate(entries)
+                    read_part(f"{key}|{i}|", entry, tensors) for i, entry in enumerate(entries)
                 ]
                 for key, entries in record["parts"].items()
             }
             found = record.get("sparse") or record.get("blocks")
             sparse = (
-                SparsePlan.from_record(found, _finite(tensors), record["length"]) if found else None
+                SparsePlan.from_record(found, check_finite(tensors), record["length"])
+                if found
+                else None
             )
             examples = Examples.open(folder, record["examples"]) if record.get("examples") else None
             choices = tuple(
@@ -379,50 +344,3 @@ class Plan(ModelResultViews):
             f"<{self.kind} for {name}, {self.length} tokens, {target}: work {self.work:.3g}{lost};"
             f" {heads}>"
         )
-
-
-def _finite(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors; an error if one of them holds NaN or infinity."""
-    for name, x in tensors.items():
-        if x.dtype not in NUMBERS or not bool(x.isfinite().all()):
-            raise EigenlensError(
-                f"the plan is damaged: {name} is {x.dtype}, or holds NaN or infinity"
-            )
-    return tensors
-
-
-def _part(prefix: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> PlanPart:
-    kind = ESTIMATORS.get(entry["estimator"])
-    if kind is None:
-        raise EigenlensError(
-            f"the plan uses the estimator {entry['estimator']!r}, which this version of eigenlens"
-            " does not have"
-        )
-    mine = {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
-    if (
-        any(not x.ndim or len(x) != len(entry["heads"]) for x in mine.values())
-        or not entry["heads"]
-    ):
-        raise EigenlensError(
-            f"the plan is damaged: the tensors of {prefix.rstrip('|')} do not fit its heads"
-        )
-    _finite({prefix + name: x for name, x in mine.items()})
-    return PlanPart(tuple(entry["heads"]), kind(entry["settings"], mine))
-
-
-def _estimate(part: PlanPart, call: AttentionCall) -> Estimate:
-    """Estimate the scores of some heads.
-
-    An error if tensors and settings do not fit each other, which may happen in a plan from a file.
-    """
-    try:
-        return part.estimator.estimate(call)
-    except torch.OutOfMemoryError:
-        raise
-    except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
-        message = " ".join(str(error).split())[:200]
-        raise EigenlensError(
-            f"the plan cannot estimate {call.site.full_label} by {part.estimator.name}:"
-            f" {type(error).__name__} ({message}); its tensors do not fit this model or"
-            " each other: make the plan anew"
-        ) from error

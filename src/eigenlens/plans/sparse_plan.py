@@ -42,6 +42,11 @@ class Tally:
     def record(self) -> dict[str, int]:
         return {"planned": self.planned, **self.exact}
 
+    def reset(self) -> None:
+        """Count from zero."""
+        self.planned = 0
+        self.exact.clear()
+
 
 @dataclass(frozen=True)
 class SparsePlan:
@@ -149,6 +154,24 @@ def padded_form(call: AttentionCall, causal: bool) -> tuple[str | None, Tensor |
     if shape.keys is not None and shape.form == ("varied" if causal else "rectangle"):
         return None, shape.keys
     return "mask", None
+
+
+def plain_form(call: AttentionCall, causal: bool = True) -> tuple[bool, Tensor | None] | None:
+    """Whether a call is causal, and which of its tokens are no padding, `(B, T)` or None for all.
+
+    None for calls that no plan could serve: cross-attention, steps of generation, other masks than
+    causal and padding, and scores with a bias, a cap or sink logits. `causal` is asked first; a
+    mask of a single token is both.
+    """
+    if call.kind != "self" or call.q.shape[2] != call.k.shape[2]:
+        return None
+    if not call.linear or call.sinks is not None:
+        return None
+    for asked in (causal, not causal):
+        why, valid = padded_form(call, asked)
+        if why is None:
+            return asked, valid
+    return None
 
 
 def _from_blocks(record: Mapping[str, Any]) -> LayerForms:

@@ -59,3 +59,19 @@ class KeptKeys:
             start = rows[:, None] // self.block * self.block
             pairs = pairs | (place >= start) & (place <= rows[:, None])
         return pairs
+
+
+@dataclass(frozen=True)
+class KeyChoice:
+    """How some heads choose their keys, from a few rows each.
+
+    `places (4, n)` int32 are the places of the n heads among those of the queries, the keys, the
+    values and the units; `rows (N, samples)` int32 the queries that choose for each block;
+    `thresholds (n,)` the least mean probability of a key that is kept. The `first` keys that are no
+    padding are always kept.
+    """
+
+    places: Tensor
+    rows: Tensor
+    thresholds: Tensor
+    first: int
