@@ -5,11 +5,12 @@ Every form equals a dense masked formula, nothing sees the future, padding count
 
 import math
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
 
-from eigenlens.attention import HeadForm, LayerForms, planned_attention
+from eigenlens.attention import HeadForm, LayerForms, kept_attention, planned_attention
 from eigenlens.attention.head_forms import full_attention, keep_keys, work_shares
 from eigenlens.attention.kept_attention import attend_kept
 from eigenlens.attention.key_selection import sampled_rows
@@ -41,6 +42,11 @@ def menu(H, causal, D=16, correction=0.6):
     ranked = sum(form.kind == "ranked" for form in heads)
     maps = torch.randn(2, ranked, D, 8, generator=torch.Generator().manual_seed(9))
     return LayerForms(heads, causal, BLOCK, 3, 12, maps[0] * 0.4, maps[1] * 0.4)
+
+
+def by_native(dtype, graph=False):
+    q, k, v = (x.to(dtype).requires_grad_(graph) for x in data())
+    return planned_attention(q, k, v, menu(6, True), form="native")
 
 
 def padding(which, B, T):
@@ -124,7 +130,8 @@ def test_the_output_is_that_of_the_kept_keys_one_unit_at_a_time(causal, pad, by)
                 for i in range(i0, i1):
                     if valid is not None and not valid[b, i]:
                         continue
-                    if not causal and i < forms.first:
+                    start = 0 if valid is None else valid[b].tolist().index(True)
+                    if not causal and i < start + forms.first:
                         expected = full[b, h, i]
                     else:
                         own = list(range(i0, i + 1)) if causal else []
@@ -237,6 +244,26 @@ def test_gradients_flow_through_the_torch_form():
     assert all(x.grad is not None and bool(x.grad.isfinite().all()) for x in (q, k, v))
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_without_a_kernel_dense_heads_are_computed_apart(causal, monkeypatch):
+    q, k, v = data()
+    forms = menu(6, causal)
+    expected = planned_attention(q, k, v, forms, form="reference")
+    monkeypatch.setattr(kept_attention, "by_torch", Mock(side_effect=kept_attention.by_torch))
+    out = planned_attention(q, k, v, forms, form="torch")
+    torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
+    assert kept_attention.by_torch.call_args.args[0].shape[1] == 5  # the dense head is not gathered
+
+
+@pytest.mark.parametrize("T", [1, 2, 5])
+@pytest.mark.parametrize("causal", [True, False])
+def test_inputs_may_be_shorter_than_the_first_keys(T, causal):
+    q, k, v = data(T=T)
+    out = planned_attention(q, k, v, menu(6, causal), scale=0.25)
+    full = full_attention(q, k, v, causal, 0.25, None)
+    torch.testing.assert_close(out, full, atol=1e-5, rtol=1e-5)
+
+
 def test_a_unit_without_keys_gives_zero():
     q, k, v = data(B=1, H=2, G=2, T=64)
     empty = torch.zeros(1, 2, 2, dtype=torch.int32)
@@ -257,6 +284,8 @@ def test_a_unit_without_keys_gives_zero():
         (lambda: LayerForms((HeadForm("ranked", window=64, rank=4),)), "1 ranked heads need"),
         (lambda: LayerForms((), block=0), "block and stride must be at least 1"),
         (lambda: planned_attention(*data(), menu(5, True)), "5 forms were given for 6 heads"),
+        (lambda: by_native(torch.float64), "the native kernel cannot compute this: "),
+        (lambda: by_native(torch.float32, True), "the native kernel cannot compute this: "),
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong, says):

@@ -12,6 +12,7 @@ import torch
 from data.prepared import everything, make
 from eigenlens.data.inputs import Request, prepare
 from eigenlens.data.split import FIT
+from eigenlens.data.text import Piece, whole_documents
 from eigenlens.models.load import load
 
 
@@ -156,3 +157,34 @@ def test_an_encoder_decoder_reads_on_in_its_decoder(tmp_path, pad):
         stored = np.load(tmp_path / "w" / "ids.npy")
         joined = torch.cat([batch["input_ids"][:, :-1], batch["decoder_input_ids"][:, 1:]], 1)
         np.testing.assert_array_equal(joined, stored)
+
+
+def test_apart_every_input_is_the_beginning_of_a_document_of_its_own(minilm, tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    texts = [f"{i} " + "word " * (4 + 3 * i) for i in range(24)]
+    for i, text in enumerate(texts):
+        (folder / f"{i:02}.txt").write_text(text)
+    inputs = make(minilm, folder, tmp_path / "w", max_length=24, max_inputs=100, joined=False)
+    ids = minilm.tokenizer(texts, truncation=True, max_length=24)["input_ids"]
+    long = sorted(row for row in ids if len(row) == 24)
+    assert 5 < len(long) < 24  # shorter documents give none
+    assert sorted(everything(inputs)["input_ids"].tolist()) == long
+    assert len(set(inputs.documents.tolist())) == len(long)
+
+
+def test_a_document_in_several_pieces_is_put_together():
+    pieces = [Piece(0, "ab"), Piece(0, "cd"), Piece(1, "e"), Piece(2, "é"), Piece(3, "xyz" * 50)]
+    whole = list(whole_documents(iter(pieces), 2))
+    assert [(piece.document, piece.text) for piece in whole] == [
+        (0, "abcd"),
+        (2, "é"),  # two bytes may be two tokens
+        (3, "xyz" * 50),
+    ]
+
+
+def test_a_request_for_joined_documents_is_stored_as_before():
+    asked = Request(("text",), 24)
+    assert "joined" not in asked.record() and Request.from_record(asked.record()) == asked
+    apart = replace(asked, joined=False)
+    assert Request.from_record(apart.record()) == apart

@@ -38,7 +38,9 @@ def pictures(notebook):
 
 
 def test_there_are_notebooks():
-    assert {"first_look", "low_dimensional", "heads_and_fine_tunes", "faster"} <= {p.stem for p in NOTEBOOKS}
+    assert {"first_look", "low_dimensional", "heads_and_fine_tunes", "faster"} <= {
+        p.stem for p in NOTEBOOKS
+    }
 
 
 @pytest.mark.slow

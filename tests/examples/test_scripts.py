@@ -66,7 +66,12 @@ def test_a_script_runs_from_any_folder_and_writes_into_the_one_it_is_given(
     # the other core is another test's
     own = {"PATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1", "EIGENLENS_QUICK": "1"}
     done = subprocess.run(
-        ["sh", path, out], cwd=here, env={**os.environ, **own}, capture_output=True, text=True, timeout=240
+        ["sh", path, out],
+        cwd=here,
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert (out / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")

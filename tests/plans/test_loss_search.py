@@ -24,7 +24,7 @@ from eigenlens.plans.calibration import (
 from eigenlens.plans.loss_search import Rises, pays_from, search
 from eigenlens.plans.menu import Tried
 from eigenlens.run.progress import silent
-from tiny import some_text
+from tiny import small_t5, some_text
 
 
 def timed(*per_pair, kernel="kernel"):
@@ -153,7 +153,7 @@ def study(tmp_path_factory, llama):
 
 def test_a_plan_within_a_loss(monkeypatch, study, llama, tmp_path):
     """Whatever the clock says, so that the search ends with a plan."""
-    monkeypatch.setattr(make_sparse_plan, "WORTH", np.inf)
+    monkeypatch.setattr(make_sparse_plan, "PAYS", 0.0)
     stages = set()
     made = el.plan(
         study,
@@ -171,16 +171,20 @@ def test_a_plan_within_a_loss(monkeypatch, study, llama, tmp_path):
     assert {s.split(" on ")[0] for s in stages} >= {"choosing a plan", "checking the plan"}
     again = el.Plan.open(tmp_path / "plan")
     assert again.sentence == made.sentence and again.record() == made.record()
+    made.stored["search"]["tried"].append({"error": 1.0, "rise": 0.3, "checked": 1.0})
+    assert "on 3 texts that it was checked on (and made safer 1 time because" in made.sentence
     evaluated = el.evaluate(llama, plan=again, max_inputs=3)
-    assert not evaluated.notes  # on documents that neither chose nor checked
+    # on documents that neither chose nor checked
+    assert len(evaluated.notes) == 1 and "with 8 or more its interval" in evaluated.notes[0]
 
 
 def test_it_says_plainly_that_no_plan_pays(monkeypatch, study):
-    monkeypatch.setattr(make_sparse_plan, "WORTH", 0.0)
+    monkeypatch.setattr(make_sparse_plan, "PAYS", np.inf)
     made = el.plan(study, loss=0.2, max_length=640, max_inputs=2)
     assert not made.stored["search"]["pays"] and not made.sparse.layers
     assert {choice.estimator for choice in made.choices} == {"dense"} and made.work == 1
     assert "At 640 tokens attention is " in made.sentence and "no plan pays" in made.sentence
+    assert "The best plan that was tried, and not taken" in made.printed()[0].title
     short = el.plan(study, loss=0.01, max_inputs=2)
     assert short.length == 32 and "% of this model's time: no plan pays; " in short.sentence
 
@@ -214,10 +218,51 @@ def test_between_lengths_seconds_per_pair_are_interpolated():
     assert known.per_pair(GATHERED, True, 99_999) == pytest.approx(3e-9)
 
 
-def test_a_model_without_attention_that_a_plan_could_serve_is_refused():
-    """Scores with a position bias, as in T5."""
+@pytest.mark.parametrize("length", [24, 600])
+def test_a_model_without_attention_that_a_plan_could_serve_is_refused(tmp_path, length):
+    """Scores with a position bias, as in T5, however short the inputs."""
+    model, ids = small_t5(), np.random.default_rng(0).integers(0, 50, (30, 2 * length - 1))
+    made = el.study(model, ids, tmp_path / "study", max_inputs=4, only=["moments"])
     with pytest.raises(el.EigenlensError, match="no attention of this model can be planned"):
-        Allocation({}, {})
+        el.plan(made, loss=0.01, max_length=length, max_inputs=2, model=model, data=ids)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"loss": "1%%"}, "the loss must be a share between 0 and 1"),
+        ({"loss": "1%", "max_inputs": 1}, "a plan within a loss needs at least 2 inputs"),
+        ({"loss": "1%", "max_inputs": -3}, "needs at least 2 inputs to choose on, not -3"),
+        ({"budget": 0.3, "blocks": True, "max_inputs": 0}, "a plan of blocks needs at least 1"),
+        ({"loss": "1%", "max_length": 0}, "a length of 0 is too short"),
+    ],
+)
+def test_numbers_out_of_range_are_one_sentence(study, given, says):
+    with pytest.raises(el.EigenlensError, match=says):
+        el.plan(study, **given)
+
+
+def test_inputs_are_single_documents_if_enough_are_long_enough(monkeypatch, llama, tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for i in range(30):
+        (folder / f"{i:02}.txt").write_text(f"Text {i}. " + "one two three " * (40 if i % 2 else 4))
+    study = el.study(llama, folder, tmp_path / "s", max_length=32, max_inputs=8, only=["moments"])
+    monkeypatch.setattr(make_sparse_plan, "SHORTEST", 99)  # nothing to save: no search
+    apart = el.plan(study, loss=0.1, max_length=64, max_inputs=4)
+    assert not apart.request.joined and not apart.notes
+    joined = el.plan(study, loss=0.1, max_length=64, max_inputs=12)
+    assert joined.request.joined and "an input may join several" in joined.notes[0]
+    few = el.plan(study, loss=0.1, max_length=128, max_inputs=12)
+    assert "where 12 each were asked for: there are no more" in few.notes[-1]
+
+
+def test_a_compiler_that_fails_is_said_once_and_torch_computes(monkeypatch, study):
+    monkeypatch.setenv("CXX", "/bin/false")
+    monkeypatch.setenv("EIGENLENS_CACHE", str(study.folder.parent / "cache"))
+    made = el.plan(study, loss=0.1, max_inputs=2)
+    said = [note for note in made.notes if "there is no native kernel, so torch computes" in note]
+    assert len(said) == 1 and "/bin/false" in said[0]
 
 
 @pytest.mark.parametrize(("length", "documents"), [(128, 8), (4096, 8), (8192, 8), (8192, 1)])

@@ -1,6 +1,11 @@
 """Plans that leave keys out: made from a study, kept, applied and evaluated."""
 
+import copy
+import gc
 import json
+import subprocess
+import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -138,6 +143,75 @@ def test_it_is_installed_for_good_and_taken_out_again(plan, llama):
     assert model.config._attn_implementation == "sdpa"
     with pytest.raises(el.EigenlensError, match="no plan is installed"):
         plan.uninstall(model)
+
+
+def test_copies_and_siblings_of_an_installed_model_attend_as_before(plan, llama):
+    model = el.load(llama).module
+    with torch.no_grad():
+        plain = model(ids(768)).logits
+        plan.install(model)
+        planned = model(ids(768)).logits
+        copied, sibling = copy.deepcopy(model), type(model)(model.config)
+        sibling.load_state_dict(model.state_dict())
+        plan.tally.reset()
+        for other in (copied, sibling):
+            torch.testing.assert_close(other(ids(768)).logits, plain)
+        assert plan.tally.planned == 0
+        torch.testing.assert_close(model(ids(768)).logits, planned)
+        plan.uninstall(model)
+        for other in (model, copied, sibling):
+            torch.testing.assert_close(other(ids(768)).logits, plain)
+
+
+def test_a_model_with_a_plan_is_freed_and_a_program_with_one_ends_quietly(plan, llama, place):
+    model = el.load(llama).module
+    plan.install(model)
+    backbone = weakref.ref(model.model)
+    del model
+    gc.collect()
+    assert backbone() is None
+    code = "import eigenlens as el; m = el.load({!r}); el.Plan.open({!r}).install(m)"
+    done = subprocess.run(
+        [sys.executable, "-c", code.format(str(llama), str(place / "plan"))],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and "Exception" not in done.stderr, done.stderr
+
+
+def test_every_part_of_a_model_gets_its_own_attention_back(plan, llama):
+    model = el.load(llama).module
+    model.config._attn_implementation_internal = "eager"
+    plan.install(model)
+    assert model.config._attn_implementation == "eigenlens-installed"
+    plan.uninstall(model)
+    assert model.config._attn_implementation == "eager"
+    with plan.applied(model):
+        with pytest.raises(el.EigenlensError, match="install the plan before the block or after"):
+            plan.install(model)
+        model(ids(700))
+
+
+def test_a_prompt_read_into_a_longer_cache_is_exact_and_counted(plan, llama):
+    model = el.load(llama).module
+    plan.tally.reset()
+    with torch.inference_mode(), plan.applied(model):
+        model.generate(ids(700), max_new_tokens=2, do_sample=False, cache_implementation="static")
+    assert plan.tally.record() == {"planned": 0, "cache": 2, "decoding": 2}
+
+
+def test_an_evaluation_counts_for_itself_and_notices_other_data(place, study, plan, llama):
+    plan.tally.reset()
+    found = el.evaluate(llama, plan=plan, max_inputs=2)
+    assert plan.tally.record() == {"planned": 0} and not any("changed" in n for n in found.notes)
+    text = place / "text.txt"
+    before = text.read_text()
+    text.write_text(before[::-1])
+    try:
+        found = el.evaluate(llama, plan=plan, max_inputs=2)
+    finally:
+        text.write_text(before)
+    assert any("the data has changed since the plan was made" in note for note in found.notes)
 
 
 def test_it_serves_a_module_of_ones_own(tmp_path):

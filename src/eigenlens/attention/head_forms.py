@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -181,16 +181,76 @@ def planned_attention(
         )
     scale, asked = 1 / math.sqrt(D) if scale is None else scale, q.dtype
     q, k, v = (at_least_float32(x) for x in (q, k, v))
-    if forms.plain and not native.serves(q, k, v) and form != "native":
-        return full_attention(q, k, v, forms.causal, scale, valid).to(asked)
+    dense = [h for h, head in enumerate(forms.heads) if head.kind == "dense"]
+    if dense and form != "reference" and not native.computes(form, q, k, v):
+        return _dense_apart(q, k, v, forms, dense, scale, valid).to(asked)
+    return _attend(q, k, v, forms, scale, valid, form).to(asked)
+
+
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    forms: LayerForms,
+    scale: float,
+    valid: Tensor | None,
+    form: Form,
+) -> Tensor:
+    """Choose the keys of all heads together, and attend to them."""
     kept = keep_keys(q, k, v, forms, scale=scale, valid=valid, form=form)
     out = attend_kept(q, k, v, kept, scale, valid, form)
-    if not forms.causal and forms.first and not forms.plain:
-        mask = None if valid is None else valid[:, None, None]
-        out[:, :, : forms.first] = scaled_dot_product_attention(
-            q[:, :, : forms.first], k, v, mask, scale=scale, enable_gqa=True
-        ).nan_to_num()
-    return out.to(asked)
+    if forms.causal or forms.plain or not forms.first:
+        return out
+    rows = first_rows(forms, q, valid)
+    mask = None if valid is None else valid[:, None, None]
+    exact = scaled_dot_product_attention(
+        q.gather(2, rows.expand(-1, q.shape[1], -1, q.shape[3])),
+        k,
+        v,
+        mask,
+        scale=scale,
+        enable_gqa=True,
+    )
+    rows = rows.expand(exact.shape)
+    return out.scatter(2, rows, exact.nan_to_num())
+
+
+def _dense_apart(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    forms: LayerForms,
+    dense: list[int],
+    scale: float,
+    valid: Tensor | None,
+) -> Tensor:
+    """Dense heads by torch's own attention, which gathers nothing, and the others by theirs."""
+    H, each = q.shape[1], q.shape[1] // k.shape[1]
+    if len(dense) == H:
+        return full_attention(q, k, v, forms.causal, scale, valid)
+    others = [h for h in range(H) if h not in dense]
+
+    def of(heads: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+        groups = [h // each for h in heads]
+        return q[:, heads], k[:, groups], v[:, groups]
+
+    out = q.new_empty(*q.shape[:3], v.shape[3])
+    out[:, dense] = full_attention(*of(dense), forms.causal, scale, valid)
+    rest = replace(forms, heads=tuple(forms.heads[h] for h in others))
+    out[:, others] = _attend(*of(others), rest, scale, valid, "torch")
+    return out
+
+
+def first_rows(forms: LayerForms, q: Tensor, valid: Tensor | None) -> Tensor:
+    """The first queries that are no padding, which attend to every key if a call is both ways.
+
+    Their places `(B, 1, first, 1)`.
+    """
+    B, T = q.shape[0], q.shape[2]
+    rows = torch.arange(min(forms.first, T), device=q.device).expand(B, -1)
+    if valid is not None:
+        rows = (rows + valid.int().argmax(1)[:, None]).clamp_max(T - 1)
+    return rows[:, None, :, None]
 
 
 def keep_keys(
@@ -216,19 +276,20 @@ def keep_keys(
     )  # (H, N, 2)
     ranges = ranges.to(torch.int32).expand(B, H, N, 2).contiguous()
     chooses = any(head.chooses for head in forms.heads)
+    width = max(S, forms.first) if chooses else forms.first
     corrects = any(head.correction for head in forms.heads)
     kept = KeptKeys(
         forms.block,
         causal,
         ranges,
-        torch.empty(B, H, N, S if chooses else forms.first, dtype=torch.int32, device=device),
+        torch.empty(B, H, N, width, dtype=torch.int32, device=device),
         torch.zeros(B, H, N, dtype=torch.int32, device=device),
         q.new_zeros(B, H, N, E) if corrects else None,
         q.new_zeros(B, H, N) if corrects else None,
     )
     _keep_first(forms, kept, valid)
-    use_native = form == "native" or (form in {"auto", "reference"} and native.serves(q, k, v))
-    choose = native.choose if use_native else choose_by_torch
+    by_native = native.computes("auto" if form == "reference" else form, q, k, v)
+    choose = native.choose if by_native else choose_by_torch
     ranked = [h for h, head in enumerate(forms.heads) if head.kind == "ranked"]
     alike: dict[tuple[int, int], list[int]] = {}  # heads by samples and rank
     for h, head in enumerate(forms.heads):

@@ -56,7 +56,7 @@ def attend_kept(
     Tensor
         The output `(B, H, T, E)`; zero, or the mean of what was dropped, for a query without a key.
     """
-    if form == "native" or (form == "auto" and native.serves(q, k, v)):
+    if native.computes(form, q, k, v):
         return native.attend(q, k, v, kept, scale, valid)
     out = (reference if form == "reference" else by_torch)(q, k, v, kept, scale, valid)
     if kept.weight is None or kept.mean is None:

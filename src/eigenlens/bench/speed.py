@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..attention import Mechanism, Shape, find, make
 from ..display import numbered
+from ..run.clock import finish
 from ..run.parts import Parts
 from ..run.progress import Progress
 from .entrants import fits
@@ -177,13 +178,11 @@ def _call(name: str, n: int, scale: SpeedScale, causal: bool, device: torch.devi
 
 
 def _finished(call: Call, device: torch.device) -> Callable[[], Any]:
-    """Run a call until its result is there: a GPU goes on working after the call returns."""
-    if device.type != "cuda":
-        return call
+    """Run a call until its result is there."""
 
     def whole() -> None:
         call()
-        torch.cuda.synchronize(device)
+        finish(device)
 
     return whole
 

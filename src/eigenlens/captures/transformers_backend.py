@@ -23,6 +23,9 @@ from .sites import Site
 
 NAME = "eigenlens-capture"
 
+INTERNAL = "_attn_implementation_internal"
+"""The attribute of a config that names the implementation of its model."""
+
 CHECKED = 256
 """On how many tokens of an input captured attention is compared with the family's own."""
 
@@ -210,7 +213,13 @@ def attention_function(
     model is an error.
     """
     session = Session(model, attend, replaces=True, any_thread=True)
-    hook = model.register_forward_pre_hook(session.start_pass)
+    remembered = weakref.ref(session)  # a copy of the model copies the hook, and nothing more
+
+    def start_pass(module: nn.Module, _: Any) -> None:
+        if (mine := remembered()) is not None and module is mine.model:
+            mine.start_pass()
+
+    hook = model.register_forward_pre_hook(start_pass)
     known = weakref.WeakSet((full_model or model).modules())
     attend_by: Callable[..., tuple[Tensor, Tensor | None]] = functools.partial(
         _attention, watches=[_Watching(session)]
@@ -230,6 +239,41 @@ def attention_function(
     return wrapped
 
 
+plain_attention = functools.update_wrapper(functools.partial(_attention, watches=[]), _attention)
+"""The attention of a model that nobody watches, as a function for the attention interface."""
+
+
+def is_captured(model: nn.Module) -> bool:
+    """Whether a capture of any thread is open on a model of transformers."""
+    with _exchanging:
+        return any(key in _before for key in _configs(model))
+
+
+def set_implementation(model: nn.Module, name: str) -> Callable[[], None]:
+    """Set a model to an attention implementation; the function returned sets it back.
+
+    Parts of a model may have implementations of their own.
+    """
+    before = [(c, getattr(c, INTERNAL, None)) for c in _configs(model).values()]
+
+    def restore() -> None:
+        for config, own in before:
+            if hasattr(config, INTERNAL):
+                setattr(config, INTERNAL, own)
+
+    try:
+        model.set_attn_implementation(name)  # type: ignore[operator]
+    except BaseException:
+        restore()
+        raise
+    return restore
+
+
+def _configs(model: nn.Module) -> dict[int, Any]:
+    """The configs of a model and of its parts, by identity."""
+    return {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
+
+
 @contextlib.contextmanager
 def install(session: Session) -> Iterator[None]:
     """Set the model's configs to our implementation, and reset them on exit.
@@ -247,7 +291,7 @@ def install(session: Session) -> Iterator[None]:
     AttentionMaskInterface.register(NAME, sdpa_mask)
     model = session.model
     assert isinstance(model, PreTrainedModel)
-    configs = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
+    configs = _configs(model)
     rotary = RotaryRecorder(model) if session.before_rope else None
     watching = _Watching(session, rotary)
     own = ALL_ATTENTION_FUNCTIONS.get(getattr(model.config, "_attn_implementation", None), None)
@@ -255,9 +299,7 @@ def install(session: Session) -> Iterator[None]:
     try:
         with _exchanging:
             for key, config in configs.items():
-                before, watches = _before.get(
-                    key, (getattr(config, "_attn_implementation_internal", None), 0)
-                )
+                before, watches = _before.get(key, (getattr(config, INTERNAL, None), 0))
                 _before[key] = before, watches + 1
             model.set_attn_implementation(NAME)
         _open.append(watching)
@@ -278,5 +320,5 @@ def install(session: Session) -> Iterator[None]:
                 before, watches = _before.pop(key)
                 if watches > 1:
                     _before[key] = before, watches - 1
-                elif hasattr(config, "_attn_implementation_internal"):
-                    config._attn_implementation_internal = before
+                elif hasattr(config, INTERNAL):
+                    setattr(config, INTERNAL, before)

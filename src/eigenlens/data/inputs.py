@@ -20,7 +20,7 @@ from . import images, speech
 from .arrays import array_tokens, is_array, width_of
 from .facts import DataFacts
 from .split import FIT, Split
-from .text import pieces
+from .text import pieces, whole_documents
 from .windows import Windows, pack_windows, special_tokens, tokenised
 
 Batch = dict[str, Tensor]
@@ -81,6 +81,8 @@ class Request:
     held_out: float = 0.2
     seed: int = 0
     padding: bool = False
+    joined: bool = True
+    """Text: documents follow each other and are cut. Otherwise one input per long document."""
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Request:
@@ -92,6 +94,8 @@ class Request:
     def record(self) -> dict[str, Any]:
         """The request as the JSON of a result stores it."""
         named = {STORED_AS.get(name, name): value for name, value in vars(self).items()}
+        if self.joined:
+            del named["joined"]  # as results of earlier versions have it
         return {**named, "data": list(self.data)}
 
 
@@ -243,7 +247,10 @@ def _text_windows(
     around: tuple[list[int], list[int]],
 ) -> Windows:
     tokenizer = model.tokenizer
-    stream = tokenised(pieces(request.data, section=32 * width, seed=request.seed), tokenizer)
+    texts = pieces(request.data, section=32 * width, seed=request.seed)
+    if not request.joined:
+        texts = whole_documents(texts, width)
+    stream = tokenised(texts, tokenizer)
     end = tokenizer.eos_token_id if model.kind == "decoder" else None
     pad = None
     if request.padding:
@@ -253,7 +260,14 @@ def _text_windows(
             else (tokenizer.eos_token_id or 0)
         )
     return pack_windows(
-        stream, folder, width, split, around=around, between=None if end is None else [end], pad=pad
+        stream,
+        folder,
+        width,
+        split,
+        around=around,
+        between=None if end is None else [end],
+        pad=pad,
+        joined=request.joined,
     )
 
 

@@ -6,7 +6,7 @@ import io
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -98,6 +98,27 @@ def pieces(data: Sequence[str | Path], section: int, seed: int = 0) -> Iterator[
             for number, text in enumerate(_sections(_characters(stream, label), section), 1):
                 document += not whole
                 yield Piece(document, text, label if whole else f"{label}, section {number}")
+
+
+def whole_documents(texts: Iterator[Piece], least: int) -> Iterator[Piece]:
+    """One piece per document of at least so many bytes, up to 32 times as many characters.
+
+    What has fewer bytes cannot have as many tokens.
+    """
+    held: list[Piece] = []
+    for piece in texts:
+        if held and piece.document != held[0].document:
+            yield from _one_piece(held, least)
+            held = []
+        if sum(len(part.text) for part in held) < 32 * least:
+            held.append(piece)
+    yield from _one_piece(held, least)
+
+
+def _one_piece(parts: list[Piece], least: int) -> Iterator[Piece]:
+    text = "".join(part.text for part in parts)
+    if len(text.encode(errors="replace")) >= least:
+        yield replace(parts[0], text=text)
 
 
 def _file_and_field(item: str) -> tuple[Path, str] | None:

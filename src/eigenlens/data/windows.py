@@ -110,13 +110,15 @@ def pack_windows(
     around: tuple[list[int], list[int]] = ([], []),
     between: list[int] | None = None,
     pad: int | None = None,
+    joined: bool = True,
     what: str = "the text",
 ) -> Windows:
     """Make inputs of `width` tokens and write them to `folder/ids.npy`.
 
     Packed (`pad` is None): the documents of a bucket follow each other, with `between` in the
     middle, and are cut every `width` tokens; an input never mixes fit and held-out text. Padded:
-    one input per document, cut or filled with `pad`. `around` holds the tokens that start and end
+    one input per document, cut or filled with `pad`. Not `joined`: one input per document, cut, and
+    none of documents that are too short. `around` holds the tokens that start and end
     every input; `what` names the data in error messages.
     """
     before, after = around
@@ -154,8 +156,8 @@ def pack_windows(
         if bucket is None:
             continue
         new, last[bucket] = piece.document != last[bucket], piece.document
-        if pad is not None:
-            if new:
+        if pad is not None or not joined:
+            if new and (pad is not None or len(piece.ids) >= body):
                 write(bucket, list(piece.ids[:body]), piece.document, piece.name)
             split.made[bucket] = made[bucket]
             continue

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..errors import EigenlensError
 from .build import kernel
 from .kept_keys import KeptKeys, KeyChoice
 
@@ -19,6 +20,23 @@ def serves(*tensors: Tensor) -> bool:
         and not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
         and kernel().library is not None
     )
+
+
+def computes(form: str, *tensors: Tensor) -> bool:
+    """Whether the kernel computes in a form: `"native"`, or `"auto"` if it can.
+
+    An error if it is asked for by name and cannot.
+    """
+    if form not in {"auto", "native"}:
+        return False
+    can = serves(*tensors)
+    if form == "native" and not can:
+        missing = kernel().missing
+        raise EigenlensError(
+            "the native kernel cannot compute this: "
+            + (missing or "it takes float32 on the processor, without gradients")
+        )
+    return can
 
 
 def attend(

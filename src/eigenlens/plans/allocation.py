@@ -23,6 +23,10 @@ from .result import Choice
 from .sparse_plan import SparsePlan
 
 PRICES = 240
+NOTHING = (
+    "no attention of this model can be planned: it has other masks than causal and padding, or"
+    " scores with a bias, a cap or sinks"
+)
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,7 @@ class Allocation:
 
     def __post_init__(self) -> None:
         if not self.tried:
-            raise EigenlensError(
-                "no attention of this model can be planned: it has other masks than causal and"
-                " padding, or scores with a bias, a cap or sinks"
-            )
+            raise EigenlensError(NOTHING)
         most = max(len(t.options) for t in self.tried.values())
         parts: dict[str, list[np.ndarray]] = {"error": [], "seconds": [], "share": []}
         for tried in self.tried.values():
@@ -72,7 +73,7 @@ class Allocation:
             return known.per_pair(form, tried.causal, tried.length)
 
         attended = {
-            "dense": per_pair(GATHERED if known.kernel else DENSE),
+            "dense": per_pair(GATHERED if known.kernel else DENSE),  # without a kernel by torch
             "window": per_pair(NEAR),
             "blocks": per_pair(GATHERED),
             "ranked": per_pair(GATHERED),

@@ -28,6 +28,7 @@ from ..attention.kept_attention import Form, attend_kept
 from ..cache import cache_folder
 from ..errors import EigenlensError, EigenlensWarning
 from ..kernels.build import kernel, processor
+from ..run.clock import now
 from ..run.files import made_folder, read_json, write_text
 from ..run.progress import Progress, silent
 from ..run.schema import NumberSchema, check_schema
@@ -260,13 +261,18 @@ def _facts(width: int, device: str) -> dict[str, Any]:
     native = kernel()
     path = native.path if native.library is not None and device == "cpu" else None
     return {
-        "machine": processor()[0],
+        "machine": _machine(torch.device(device)),
         "device": device,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "kernel": path.stem if path is not None else None,
         "width": width,
     }
+
+
+def _machine(device: torch.device) -> str:
+    """The name of what computes."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor()[0]
 
 
 def _path(facts: dict[str, Any]) -> Path:
@@ -355,14 +361,7 @@ def _seconds(work: Callable[[], Any], device: torch.device) -> float:
     """The median of a few runs, after one to warm up."""
     found = []
     for _ in range(REPEATS + 1):
-        _finish(device)
-        begin = time.perf_counter()
+        begin = now(device)
         work()
-        _finish(device)
-        found.append(time.perf_counter() - begin)
+        found.append(now(device) - begin)
     return median(found[1:])
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -20,6 +19,7 @@ from ..models.forward import forward_of, prefill_of
 from ..models.load import Model
 from ..passes.model_ref import ModelRef
 from ..passes.shards import ShardBatches, to_device
+from ..run.clock import now
 from ..run.memory import peak_of
 from ..run.shards import Tick
 from ..stats import State
@@ -123,17 +123,17 @@ class TimedPass:
                         changed_bytes = peak_of(partial(prefill, batch), model.device)
                     memory = (plain_bytes, changed_bytes)
                     self._warm = True
-                begin = time.perf_counter()
+                begin = now(model.device)
                 output = prefill(batch)
-                plain_seconds += time.perf_counter() - begin
+                plain_seconds += now(model.device) - begin
                 task = task or task_of(model, output)
                 plain = task.observe(batch, output)
                 del output
                 before = Counter(self.change.calls())
                 with self.change.applied(model):
-                    begin = time.perf_counter()
+                    begin = now(model.device)
                     output = prefill(batch)
-                    changed_seconds += time.perf_counter() - begin
+                    changed_seconds += now(model.device) - begin
                 calls += Counter(self.change.calls()) - before
                 task.add(plain, task.observe(batch, output))
                 done += len(next(iter(batch.values())))

@@ -7,6 +7,7 @@ directions z the mean of `(zᵀ δe)²` is `‖δe‖²`, so the gradients of `z
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 from ..attention.head_forms import full_attention
 from ..captures import AttentionCall, Site, replace_attention
 from ..data.inputs import Batch
-from ..models.forward import forward_of
+from ..models.forward import Prefilled, prefill_of
 from ..models.load import Model
 from .sparse_plan import plain_form
 from .tasks import Embeddings, Perplexity, task_of
@@ -48,8 +49,7 @@ def task_gradients(model: Model, batch: Batch, seed: int = 0) -> list[dict[Site,
         for p in wanted:
             p.requires_grad_(False)
         with torch.enable_grad(), replace_attention(model.backbone, attend):
-            output = forward_of(model, with_head=True)(batch)
-            losses = _losses(model, batch, output, seed)
+            losses = _losses(model, batch, prefill_of(model)(batch), seed)
             found = []
             for i, loss in enumerate(losses):
                 grads = torch.autograd.grad(
@@ -65,13 +65,10 @@ def task_gradients(model: Model, batch: Batch, seed: int = 0) -> list[dict[Site,
 def _losses(model: Model, batch: Batch, output: Any, seed: int) -> list[Tensor]:
     task = task_of(model, output)
     if isinstance(task, Perplexity):
-        logits, labels = output.logits[:, :-1].float(), task.labels(batch)
-        parts = zip(logits.split(CHUNK, 1), labels.split(CHUNK, 1))
-        return [
-            torch.stack(
-                [F.cross_entropy(x.flatten(0, 1), y.flatten(), reduction="sum") for x, y in parts]
-            ).sum()
-        ]
+        labels = F.pad(task.labels(batch), (0, 1), value=-100)  # nothing follows the last token
+        if isinstance(output, Prefilled):
+            return [_by_parts(output, labels)]
+        return [_summed(output.logits, labels)]
     if isinstance(task, Embeddings):
         found = task.observe(batch, output)  # (B, E), of length 1
     else:
@@ -79,3 +76,25 @@ def _losses(model: Model, batch: Batch, output: Any, seed: int) -> list[Tensor]:
     draws = torch.Generator().manual_seed(seed)
     directions = torch.randn(DIRECTIONS, *found.shape, generator=draws).to(found)
     return [(found * z).sum() for z in directions]
+
+
+def _summed(logits: Tensor, labels: Tensor) -> Tensor:
+    """The summed loss of the next tokens; logits `(B, t, V)`, labels `(B, t)`."""
+    return F.cross_entropy(
+        logits.flatten(0, 1).float(), labels.flatten().to(logits.device), reduction="sum"
+    )
+
+
+def _by_parts(output: Prefilled, labels: Tensor) -> Tensor:
+    """A number with the gradient of the summed loss, without the logits of all tokens at once.
+
+    The loss of every part gives its gradient with respect to the hidden states h; `Σ h · ∂loss/∂h`
+    has the same gradient with respect to all that made them.
+    """
+    hidden = output.hidden[0]  # (B, T, E)
+    leaf = hidden.detach().requires_grad_()
+    apart = replace(output, hidden=type(output.hidden)(last_hidden_state=leaf))
+    for logits, some in zip(apart.logits(CHUNK), labels.split(CHUNK, 1)):
+        _summed(logits, some).backward()
+    assert leaf.grad is not None
+    return (hidden * leaf.grad).sum()

@@ -11,7 +11,6 @@ the loss.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,20 +18,19 @@ from typing import Any
 import torch
 
 from ..attention.head_forms import full_attention
-from ..captures import AttentionCall, replace_attention
+from ..captures import AttentionCall, Site, replace_attention
 from ..data.inputs import Batch
 from ..models.forward import prefill_of
 from ..models.load import Model
+from ..run.clock import now
 from ..run.progress import Progress
 from ..stats.intervals import t_interval
 from .allocation import Allocation, Candidate
 from .sparse_plan import SparsePlan, plain_form
 from .tasks import Perplexity, Task, task_of
 
-WORTH = 0.98
-"""A plan pays if its passes take less than this share of the plain ones."""
 PAYS = 1.05
-"""How much faster a whole pass must get for a plan to be called worth it."""
+"""How many times faster a whole pass must get for a plan to pay."""
 CONFIDENT = 0.95
 """The share of documents whose rise the bound for a single document shall cover."""
 
@@ -88,43 +86,41 @@ class LossMeter:
     def __init__(self, model: Model, batches: Sequence[Batch], tell: Callable[[int], None]) -> None:
         self.model, self.batches, self.tell = model, batches, tell
         self.run = prefill_of(model)
-        self.plain: list[tuple[Any, float]] = []
         self.task: Task | None = None
         with torch.no_grad():
-            for batch in batches:
-                self.plain.append(self._observe(batch))
-                tell(1)
+            self.plain = [self._observe(batches[0])]  # it tells the task
 
     def _observe(self, batch: Batch) -> tuple[Any, float]:
-        begin = time.perf_counter()
+        begin = now(self.model.device)
         output = self.run(batch)
-        seconds = time.perf_counter() - begin
+        seconds = now(self.model.device) - begin
         if self.task is None:
             self.task = task_of(self.model, output)
+        self.tell(1)
         return self.task.observe(batch, output), seconds
 
     def measure(self, plan: SparsePlan, stop_above: float = math.inf) -> Rises:
-        """Measure a plan; after three documents it stops if they are far above a loss."""
-        assert self.task is not None
-        task = type(self.task)() if isinstance(self.task, Perplexity) else _fresh(self.task)
+        """Measure a plan; after three documents it stops if they are far above a loss.
+
+        The plain pass over a document comes right before the first planned one, so that both meet
+        the same noise of the machine.
+        """
+        task: Task | None = None
         seconds: list[float] = []
-        with torch.no_grad(), replace_attention(self.model.backbone, plan.attend):
-            for batch, (plain, _) in zip(self.batches, self.plain):
-                planned, took = self._observe(batch)
-                task.add(plain, planned)
-                seconds.append(took)
-                self.tell(1)
-                if len(seconds) == 3 and sum(task.rises) / len(task.rises) > stop_above:
-                    break
+        for i, batch in enumerate(self.batches):
+            with torch.no_grad():
+                if i == len(self.plain):
+                    self.plain.append(self._observe(batch))
+                with replace_attention(self.model.backbone, plan.attend):
+                    planned, took = self._observe(batch)
+            assert self.task is not None
+            task = task or self.task.fresh()
+            task.add(self.plain[i][0], planned)
+            seconds.append(took)
+            if len(seconds) == 3 and sum(task.rises) / len(task.rises) > stop_above:
+                break
+        assert task is not None
         return Rises(task.rises, seconds, [s for _, s in self.plain[: len(seconds)]])
-
-
-def _fresh(task: Task) -> Task:
-    """A task of the same kind that has seen nothing."""
-    made = type(task)()
-    if hasattr(task, "first_token"):
-        made.first_token = task.first_token  # type: ignore[attr-defined]
-    return made
 
 
 @dataclass(frozen=True)
@@ -181,7 +177,8 @@ def search(
         checked = checker.measure(allocation.plan(family[at], length))
         if checked.mean <= loss:
             predicted = measured.get(at) or meter.measure(allocation.plan(family[at], length))
-            return Found(family[at], predicted, checked, tried)
+            if predicted.within(loss):
+                return Found(family[at], predicted, checked, tried)
         tried.append({"error": family[at].error, "rise": checked.mean, "checked": 1.0})
         at += 1
     return Found(None, None, None, tried)
@@ -202,37 +199,42 @@ def _meter(model: Model, batches: Sequence[Batch], doing: str, progress: Progres
 
 @dataclass(frozen=True)
 class TimeOfPass:
-    """Where the seconds of a plain pass go."""
+    """Where the seconds of a plain pass go.
+
+    `served` are the sites whose attention a plan could serve; `attention` are their seconds.
+    """
 
     seconds: float
     attention: float
     tokens: int
+    served: frozenset[Site]
 
-    @property
-    def share(self) -> float:
-        return self.attention / self.seconds
+    def record(self) -> dict[str, Any]:
+        return {"seconds": self.seconds, "attention": self.attention, "tokens": self.tokens}
 
 
 def time_of_pass(model: Model, batch: Batch, length: int) -> TimeOfPass:
     """Run the plain model on a batch and time its attention, by torch's own kernel."""
-    spent = [0.0]
+    spent, served = [0.0], set()
 
     def attend(call: AttentionCall) -> torch.Tensor | None:
         if (found := plain_form(call)) is None:
             return None
         causal, valid = found
-        begin = time.perf_counter()
+        served.add(call.site)
+        begin = now(model.device)
         out = full_attention(call.q, call.k, call.v, causal, call.scale, valid)
-        spent[0] += time.perf_counter() - begin
+        spent[0] += now(model.device) - begin
         return out
 
     run = prefill_of(model)
     best: TimeOfPass | None = None
     with torch.no_grad(), replace_attention(model.backbone, attend):
         for _ in range(2):  # the first pass of a process is slower
-            spent[0], begin = 0.0, time.perf_counter()
+            spent[0], begin = 0.0, now(model.device)
             run(batch)
-            found = TimeOfPass(time.perf_counter() - begin, spent[0], length)
+            took = now(model.device) - begin
+            found = TimeOfPass(took, spent[0], length, frozenset(served))
             best = found if best is None or found.seconds < best.seconds else best
     assert best is not None
     return best

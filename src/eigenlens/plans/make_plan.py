@@ -224,7 +224,7 @@ def loss_of(given: float | str) -> float:
     """
     text = str(given).strip()
     try:
-        value = float(text.rstrip("%").strip()) / (100 if text.endswith("%") else 1)
+        value = float(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1)
     except ValueError:
         value = math.nan
     if not 0 < value < 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,13 @@ import torch
 from torch import nn
 
 from ..attention.head_forms import LayerForms
-from ..captures import AttentionCall, Site, capture
+from ..captures import AttentionCall, Site, SiteInfo, capture
+from ..data.arrays import is_array
 from ..data.inputs import Batch, Inputs, Request, prepare
 from ..data.split import FIT
+from ..display import numbered
 from ..errors import EigenlensError
+from ..kernels.build import kernel
 from ..models.forward import forward_of
 from ..models.load import Model
 from ..models.weights import sample_weights
@@ -25,11 +28,11 @@ from ..run.progress import Progress
 from ..run.result_folder import check_output_dir
 from ..shell import option
 from ..studies import Study
-from .allocation import Allocation, Candidate
+from .allocation import NOTHING, Allocation, Candidate
 from .calibration import Calibration, calibrate
 from .gradients import task_gradients
 from .held_out import check_share, names_of, use_studied_model
-from .loss_search import WORTH, TimeOfPass, pays_from, search, time_of_pass
+from .loss_search import PAYS, TimeOfPass, pays_from, search, time_of_pass
 from .menu import Tried, try_options
 from .result import KEPT, KEPT_OF_MODEL, Choice, Plan
 from .sparse_plan import SHORTEST, SparsePlan
@@ -63,6 +66,7 @@ def make_sparse_plan(
     begin = time.perf_counter()
     if budget is not None:
         check_share("budget", budget)
+    _check_inputs(max_inputs, loss is not None)
     opened = study if isinstance(study, Study) else Study.open(study)
     folder = check_output_dir(output_dir, overwrite, "plan")
     stored = opened.request
@@ -70,21 +74,25 @@ def make_sparse_plan(
         loaded = used.model
         names = names_of(stored, data, loaded, used.scratch)
         length = max_length if max_length is not None else stored.max_length
+        length = opened.length if length is None else length
         documents = max_inputs if max_inputs is not None else DOCUMENTS if loss else 1
-        request = _request(names, length or opened.length, documents, stored.seed, loss is not None)
-        ready = prepare(loaded, request, used.scratch)
-        rows = _rows(ready, documents, loss is not None)
+        request = _request(names, length, documents, stored.seed, loss is not None)
+        prepared = _prepare(loaded, request, used.scratch, documents, loss is not None)
+        request, ready, rows = prepared.request, prepared.inputs, prepared.rows
         batches = {
             name: [ready.make(some[i : i + 1]) for i in range(len(some))]
             for name, some in rows.items()
         }
         first = batches["fit"][0]
         took = time_of_pass(loaded, first, ready.length)
+        if not took.served:
+            raise EigenlensError(NOTHING)
         known = {
             d: calibrate(d, loaded.device, longest=ready.length, progress=progress)
             for d in _widths(opened)
         }
         made = _Making(loaded, opened, ready, took, known)
+        made.notes += prepared.notes
         if ready.length > SHORTEST * LayerForms(()).block:
             made.allocation = Allocation(try_forms(loaded, batches["fit"], progress), known)
         if loss is None:
@@ -130,7 +138,7 @@ def _request(
 
 def _fitted(length: int, documents: int) -> int:
     """Inputs that forms are tried on."""
-    return max(1, min(4, FIT_TOKENS // length, documents))
+    return max(1, min(4, FIT_TOKENS // max(length, 1), documents))
 
 
 def _rows(ready: Inputs, documents: int, checks: bool) -> dict[str, np.ndarray]:
@@ -152,6 +160,64 @@ def _rows(ready: Inputs, documents: int, checks: bool) -> dict[str, np.ndarray]:
             f" or a smaller {option('max_length', None)}"
         )
     return parts
+
+
+def _check_inputs(number: int | None, checks: bool) -> None:
+    least = 2 if checks else 1
+    if number is not None and number < least:
+        what = "a plan within a loss" if checks else "a plan of blocks"
+        raise EigenlensError(
+            f"{what} needs at least {numbered(least, 'input')} to choose on, not {number}; raise"
+            f" {option('max_inputs', None)}"
+        )
+
+
+@dataclass
+class _Prepared:
+    """The inputs of a plan, and which of them are for what."""
+
+    request: Request
+    inputs: Inputs
+    rows: dict[str, np.ndarray]
+    notes: list[str] = field(default_factory=list)
+
+
+def _prepare(
+    model: Model, request: Request, scratch: Path, documents: int, checks: bool
+) -> _Prepared:
+    """One input per document if enough documents are long enough, else documents joined.
+
+    A single long text is what a plan is for, and may lose more than short ones in a row.
+    """
+
+    def prepared(request: Request) -> _Prepared:
+        ready = prepare(model, request, scratch)
+        return _Prepared(request, ready, _rows(ready, documents, checks))
+
+    texts = model.kind not in {"vision", "audio"} and not any(map(is_array, request.data))
+    if texts and "-" not in request.data:
+        try:
+            apart = prepared(replace(request, joined=False))
+        except EigenlensError:  # there are too few, or something is wrong: what follows says it
+            pass
+        else:
+            needed = {"choose", "check"} if checks else {"fit"}
+            if all(len(apart.rows[name]) >= documents for name in needed):
+                return apart
+    found = prepared(request)
+    if texts:
+        found.notes.append(
+            f"too few documents have {found.inputs.length} tokens: an input may join several, one"
+            " after the other; a single long document may lose more"
+        )
+    short = {name: len(rows) for name, rows in found.rows.items() if len(rows) < documents}
+    if checks and short.keys() & {"choose", "check"}:
+        count = found.inputs.facts.count
+        found.notes.append(
+            f"the plan was chosen on {count(len(found.rows['choose']))} and checked on"
+            f" {len(found.rows['check'])}, where {documents} each were asked for: there are no more"
+        )
+    return found
 
 
 def _some(ready: Inputs, groups: list[int], number: int) -> np.ndarray:
@@ -206,7 +272,10 @@ class _Making:
         self.known = known
         self.allocation: Allocation | None = None
         """None for inputs that are too short to save anything."""
+        missing = kernel().missing
         self.notes: list[str] = []
+        if missing is not None and str(model.device) == "cpu":
+            self.notes.append(f"there is no native kernel, so torch computes: {missing}")
         self.groups: list[int] = []
         self.plan = SparsePlan({}, ready.length)
         self.choices = self._exact("dense: nothing else was tried")
@@ -216,7 +285,7 @@ class _Making:
                 name: getattr(first, name)
                 for name in ("machine", "device", "threads", "torch", "kernel", "measured")
             },
-            "pass": asdict(took),
+            "pass": took.record(),
         }
 
     def within_budget(self, budget: float) -> None:
@@ -249,7 +318,7 @@ class _Making:
                 assert found.predicted is not None and found.checked is not None
                 checked = found.checked.record()
                 self.record |= {"predicted": found.predicted.record(), "checked": checked}
-                if checked["seconds"] <= WORTH * checked["plain_seconds"]:
+                if checked["plain_seconds"] >= PAYS * checked["seconds"]:
                     groups = self.ready.groups[1:]
                     self.groups = sorted({*groups[::3], *groups[1::3]})
                     self._take(self.allocation, found.candidate)
@@ -268,14 +337,20 @@ class _Making:
     def _exact(self, why: str) -> tuple[Choice, ...]:
         return tuple(
             Choice(site.stack, site.layer, head, "dense", {}, 1.0, 1.0, None, None, why)
-            for site, known in self.study.sites.items()
+            for site, known in self._served()
             for head in range(known.heads)
         )
+
+    def _served(self) -> list[tuple[Site, SiteInfo]]:
+        """The sites of the study whose attention a plan could serve."""
+        return [
+            (site, known) for site, known in self.study.sites.items() if site in self.took.served
+        ]
 
     def _attention(self, length: int) -> tuple[float, float]:
         """Seconds of all layers at a length, by torch's kernel and by a usual plan."""
         plain = planned = 0.0
-        for known in self.study.sites.values():
+        for _, known in self._served():
             c = self.known[known.head_dimension]
             one = c.usual_head(known.mask == "causal", length)
             plain, planned = plain + known.heads * one[0], planned + known.heads * one[1]

@@ -22,6 +22,7 @@ from ..attention.feature_rank import joint_subspace
 from ..attention.head_forms import (
     HeadForm,
     LayerForms,
+    first_rows,
     full_attention,
     keep_keys,
     work_shares,
@@ -144,8 +145,9 @@ def try_options(
                 block = torch.arange(T, device=q.device) // forms.block
                 change = (mean[:, :, block] - out) * weight[:, :, block, None]
             if not causal:  # the first queries attend exactly
-                out[:, :, : forms.first] = true[:, :, : forms.first]
-                change[:, :, : forms.first] = 0
+                first = first_rows(forms, q, valid).expand(*out.shape[:2], -1, out.shape[3])
+                out = out.scatter(2, first, true.gather(2, first))
+                change = change.scatter(2, first, 0.0)
             gap = out - true
             if real is not None:
                 gap, change = gap * real, change * real

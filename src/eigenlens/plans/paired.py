@@ -25,6 +25,8 @@ from .sparse_plan import REASONS
 from .tasks import Perplexity, Task
 
 S = TypeVar("S")
+FEW = 8
+"""With fewer inputs an evaluation says that its interval is wide."""
 KEPT = ("model", "data", "length", "inputs", "notes", "versions", "created")
 """The facts that an evaluation keeps."""
 
@@ -74,6 +76,11 @@ class PairedEvaluation:
             "running both models on" if simulated else "timing both models on",
             TimedPass(self.model_ref, self.engine.threads, self.change),
         )
+        if not simulated and len(found.task.rises) < FEW:
+            self.notes.append(
+                f"the loss comes from {self.held.inputs.facts.count(len(found.task.rises))}; with"
+                f" {FEW} or more its interval gets narrower"
+            )
         self._note_calls(found)
         return [*found.task.result(), *_rise(found.task), *([] if simulated else _costs(found))]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -19,11 +18,12 @@ from ..errors import EigenlensError
 from ..estimators.measures import Errors, Truth
 from ..models.load import Model
 from ..passes.use_model import UsedModel
+from ..run.clock import now
 from .evaluation import ATTENTION, MEASURES, SPARSE_MEASURES, Evaluation
 from .held_out import HeldOut, is_own_array, names_of
 from .paired import PairedEvaluation, head_rows, means
 from .result import Plan
-from .sparse_plan import SparsePlan, plain_form
+from .sparse_plan import SparsePlan, Tally, plain_form
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,12 @@ class PlanChange:
 
     @classmethod
     def of(cls, plan: Plan) -> PlanChange:
-        """The change by a plan, without the plan's examples, which only a report needs."""
-        return cls(Plan(plan.stored, plan.choices, plan.parts, plan.sparse))
+        """The change by a plan, without the plan's examples, which only a report needs.
+
+        It has a tally of its own: that of the plan counts what its user does.
+        """
+        sparse = None if plan.sparse is None else replace(plan.sparse, tally=Tally())
+        return cls(Plan(plan.stored, plan.choices, plan.parts, sparse))
 
     def compare(self, call: AttentionCall) -> dict[str, Tensor] | None:
         if self.plan.sparse is not None:
@@ -74,6 +78,11 @@ class PlanChange:
         if own and length == stored.max_length and padding == stored.padding:
             inputs = prepare(model, request, scratch)
             groups, notes = _not_seen(plan, inputs)
+            if inputs.facts.fingerprint != plan.facts.data.fingerprint:
+                notes.append(
+                    "the data has changed since the plan was made, which may have seen some of"
+                    " these inputs"
+                )
             return HeldOut(model, inputs, groups, heads, list(names)), notes
         if length is None and of_tokens:
             length = plan.length
@@ -169,11 +178,11 @@ def sparse_errors(call: AttentionCall, plan: SparsePlan) -> dict[str, Tensor] | 
     if plain is None:
         return None
     causal, valid = plain
-    begin = time.perf_counter()
+    begin = now(call.q.device)
     true = full_attention(call.q, call.k, call.v, causal, call.scale, valid)
-    middle = time.perf_counter()
+    middle = now(call.q.device)
     output = plan.attend(call)
-    end = time.perf_counter()
+    end = now(call.q.device)
     real = 1.0 if valid is None else valid[:, None, :, None]
     squares = (true * real).double().square().sum((0, 2, 3)).cpu()
     squared = torch.zeros_like(squares)

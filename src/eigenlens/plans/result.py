@@ -162,7 +162,7 @@ class Plan(ModelResultViews):
             return self.sparse.attend(call)
         why = None
         if call.kind == "self" and call.q.shape[2] != call.k.shape[2]:
-            why = "decoding"
+            why = "decoding" if call.q.shape[2] == 1 else "cache"
         elif max(call.q.shape[2], call.k.shape[2]) > self._longest(call):
             why = "long"
         if why is not None:

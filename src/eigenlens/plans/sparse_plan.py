@@ -23,6 +23,7 @@ SHORTEST = 4
 """Inputs of at most this many blocks of queries attend exactly: there is nothing to save."""
 REASONS = {
     "decoding": "steps of generation after the first",
+    "cache": "queries that meet a cache with more keys than they are",
     "short": "inputs too short to save anything",
     "long": "inputs longer than the plan was made for",
     "mask": "other masks than causal and padding",
@@ -133,7 +134,7 @@ class SparsePlan:
         if forms is None or call.kind != "self":
             return "layer", None
         if call.k.shape[2] != T:
-            return "decoding", None
+            return ("decoding" if T == 1 else "cache"), None
         if SHORTEST * forms.block >= T:
             return "short", None
         if self.length < T:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..captures import Site
-from ..display import percent
+from ..display import numbered, percent
 from ..estimators.estimator import settings_label
 from ..run.result import TitledTable
 from .result import Choice, Plan
@@ -86,7 +86,7 @@ def plan_tables(plan: Plan) -> list[TitledTable]:
     """What a terminal prints: layers, estimators at this budget; every head in full."""
     whole = "exact scores" if plan.simulated else "full attention"
     tables = [
-        TitledTable("How much worse the model gets within the plan", search_rows(plan)),
+        TitledTable(_search_title(plan), search_rows(plan)),
         TitledTable(f"What the heads of each layer get (work: 1 = {whole})", layer_rows(plan)),
         TitledTable(
             "The best of each estimator for no more work, mean over heads", nearest_rows(plan)
@@ -97,6 +97,17 @@ def plan_tables(plan: Plan) -> list[TitledTable]:
         TitledTable("What each head gets", choice_rows(plan), long=True),
     ]
     return [table for table in tables if table.rows]
+
+
+def _search_title(plan: Plan) -> str:
+    if (plan.stored.get("search") or {}).get("pays"):
+        return "How much worse the model gets within the plan"
+    return "The best plan that was tried, and not taken: it is not faster enough"
+
+
+def _worse(rise: float) -> str:
+    """`0.41 % worse`, or `0.10 % better`."""
+    return f"{percent(abs(rise), 2)} {'worse' if rise >= 0 else 'better'}"
 
 
 def _estimators(choices: Sequence[Choice]) -> str:
@@ -128,6 +139,8 @@ def sparse_sentence(plan: Plan, kinds: str) -> str:
     )
     if "loss" not in plan.target:
         return kept
+    from .loss_search import PAYS
+
     took, loss = found["pass"], percent(plan.target["loss"], 2)
     if not found["pays"]:
         start = found.get("pays_from")
@@ -137,7 +150,7 @@ def sparse_sentence(plan: Plan, kinds: str) -> str:
             if start is not None and start > plan.length
             else "at no length that this model reads would one"
             if start is None
-            else f"none within {loss} is faster"
+            else f"none within {loss} is {PAYS:g} times faster"
         )
         return (
             f"At {plan.length} tokens attention is {share} of this model's time: no plan pays;"
@@ -146,10 +159,16 @@ def sparse_sentence(plan: Plan, kinds: str) -> str:
     checked, predicted = found["checked"], found["predicted"]
     speed = checked["plain_seconds"] / checked["seconds"]
     low, high = checked["interval"]
+    safer = sum("checked" in one for one in found.get("tried", ()))
+    which = (
+        f"that it was checked on (and made safer {numbered(safer, 'time')} because of them)"
+        if safer
+        else "that nothing was chosen on"
+    )
     return (
         f"At {plan.length} tokens the model is {speed:.2f} times faster within a loss of {loss}:"
-        f" on {plan.facts.data.count(checked['documents'])} that nothing was chosen on, it gets"
-        f" {percent(checked['rise'], 2)} worse on average (95 % interval {percent(low, 2)} to"
+        f" on {plan.facts.data.count(checked['documents'])} {which}, it gets"
+        f" {_worse(checked['rise'])} on average (95 % interval {percent(low, 2)} to"
         f" {percent(high, 2)}). A single one is predicted to get at most"
         f" {percent(predicted['document'], 2)} worse. {kept}"
     )

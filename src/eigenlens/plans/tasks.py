@@ -22,7 +22,8 @@ class Task(Protocol):
     """Compares the outputs of the unchanged model and of the planned one on each batch.
 
     `observe` keeps of an output what the comparison needs, one row per input. `add` takes what was
-    observed of both models. `result` has one row per measure. `merge` adds what another has seen of
+    observed of both models. `fresh` is a task of the same kind that has seen nothing. `result` has
+    one row per measure. `merge` adds what another has seen of
     the inputs that follow, and does not change the other. `rises` says how much worse each input
     got: the relative rise of its perplexity, or 1 minus the agreement with the plain model.
     """
@@ -33,6 +34,8 @@ class Task(Protocol):
     def observe(self, batch: Batch, output: Any) -> Any: ...
 
     def add(self, plain: Any, planned: Any) -> None: ...
+
+    def fresh(self) -> Self: ...
 
     def merge(self, other: Self) -> None: ...
 
@@ -73,6 +76,9 @@ class Perplexity:
     def __init__(self) -> None:
         self.inputs: list[tuple[float, float, int, int]] = []
         """Of each input the summed losses, plain and planned, the tokens, and how many agree."""
+
+    def fresh(self) -> Self:
+        return type(self)()
 
     @staticmethod
     def labels(batch: Batch) -> Tensor:
@@ -138,6 +144,9 @@ class Classes:
         self.inputs: list[tuple[float, float, int]] = []
         """Of each input how often classes agree, the summed overlap, and the tokens."""
 
+    def fresh(self) -> Self:
+        return type(self)()
+
     def observe(self, batch: Batch, output: Any) -> tuple[Tensor, Tensor]:
         """The probabilities `(B, …, C)`, and which tokens count, `(B, T)` or `(B,)`."""
         pattern = output.logits.float().softmax(-1)
@@ -185,6 +194,9 @@ class Embeddings:
     def __init__(self, first_token: bool = False) -> None:
         self.first_token = first_token
         self.found: tuple[list[Tensor], list[Tensor]] = ([], [])
+
+    def fresh(self) -> Self:
+        return type(self)(self.first_token)
 
     def observe(self, batch: Batch, output: Any) -> Tensor:
         """The embeddings of a batch, of length 1, `(B, E)`."""
