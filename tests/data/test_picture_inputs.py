@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from data.prepared import everything, make
+from eigenlens.data import images
 from eigenlens.data.inputs import Request, prepare
 from eigenlens.data.split import FIT
 from eigenlens.errors import EigenlensError
@@ -78,13 +79,20 @@ def test_pictures_that_nothing_is_fitted_on_need_none_to_hold_out(
             prepare(dinov2, request, tmp_path)
 
 
-def test_a_length_that_is_no_square_or_too_large_is_refused(dinov2, tmp_path):
+def test_a_picture_may_be_larger_than_the_model_s_own_if_positions_are_stretched(dinov2, tmp_path):
+    inputs = make(dinov2, "photos", tmp_path / "w", max_length=1601, max_inputs=3)
+    assert everything(inputs)["pixel_values"].shape[2:] == (560, 560)
+    assert dinov2.module.config.image_size < 560
+
+
+def test_a_length_that_is_no_square_or_too_large_is_refused(dinov2, tmp_path, monkeypatch):
     with pytest.raises(
         EigenlensError, match=r"20 tokens do not form a square of patches.*17 and 26"
     ):
         make(dinov2, "photos", tmp_path / "w", max_length=20, max_inputs=8)
     most = (dinov2.module.config.image_size // dinov2.module.config.patch_size) ** 2 + 1
     over = (math.isqrt(most) + 3) ** 2 + 1
+    monkeypatch.setattr(images, "_interpolates", lambda _: False)
     with pytest.raises(
         EigenlensError, match=f"{over} tokens is over the maximum of dinov2-small, {most}"
     ):

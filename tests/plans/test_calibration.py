@@ -36,9 +36,8 @@ def kept(cache, measured):
 def test_it_has_every_form_in_both_directions_at_every_length(measured):
     rows = measured.rows()
     assert {row["form"] for row in rows} == set(FORMS) and len(rows) == len(FORMS) * 2 * 2
+    assert len(rows) == len(measured.timings) and all(row["torch ms"] > 0 for row in rows)
     assert measured.per_pair(DENSE, True, 128) > 0
-    for row, timing in zip(rows, measured.timings, strict=True):
-        assert row["ms per head"] == 1e3 * timing.seconds / HEADS > 0
 
 
 def test_it_is_measured_once(measured, kept):
@@ -111,7 +110,7 @@ def test_native_and_torch_stand_side_by_side(measured):
     by_torch = next(t for t in measured.timings if t.form == GATHERED and t.causal)
     native = replace(by_torch, by="native", seconds=by_torch.seconds / 4)
     both = replace(measured, timings=(native, *measured.timings))
-    rows = both.compared_rows()
+    rows = both.rows()
     assert [row["form"] for row in rows[:4]] == [DENSE] * 4 and len(rows) == len(measured.timings)
     (row,) = (row for row in rows if row["torch / native"] is not None)
     assert row["torch / native"] == pytest.approx(4)
@@ -119,5 +118,5 @@ def test_native_and_torch_stand_side_by_side(measured):
     assert row["torch ns"] == by_torch.nanoseconds
     assert row["torch ms"] == 1e3 * by_torch.seconds / HEADS
     assert row["native ms"] == pytest.approx(row["torch ms"] / 4)
-    alone = measured.compared_rows()
+    alone = measured.rows()
     assert {row["native ms"] for row in alone} == {None}

@@ -129,7 +129,7 @@ def _print(machine: Machine, full: bool) -> None:
 
 def _print_calibrations(machine: Machine, full: bool) -> None:
     for one in machine.calibrations:
-        rows = one.compared_rows()
+        rows = one.rows()
         if not full:
             longest = max((row["tokens"] for row in rows), default=0)
             rows = [row for row in rows if row["tokens"] == longest]

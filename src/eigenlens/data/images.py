@@ -153,12 +153,17 @@ def _geometry(model: Model, length: int | None) -> tuple[int, int]:
                 f"{length} tokens do not form a square of patches of {patch} pixels for"
                 f" {model.name}; the nearest numbers that do are {near[0]} and {near[1]}"
             )
-        if size > native:
+        if size > native and not _interpolates(model):
             raise EigenlensError(
                 f"a length of {length} tokens is over the maximum of {model.name},"
                 f" {(native // patch) ** 2 + front} tokens"
             )
     return size, (size // patch) ** 2 + front
+
+
+def _interpolates(model: Model) -> bool:
+    """Whether a model stretches its position embeddings to pictures larger than its own size."""
+    return any(hasattr(module, "interpolate_pos_encoding") for module in model.module.modules())
 
 
 def _pictures(data: Sequence[str]) -> Iterator[np.ndarray]:

@@ -67,10 +67,11 @@ class Allocation:
 
     def _seconds(self, tried: Tried) -> np.ndarray:
         """Seconds of every option and head for one input, `(C, H)`."""
-        known, rows = self.calibrations[tried.shape[0]], []
+        (D, E), rows = tried.shape, []
+        known = self.calibrations[D]
 
-        def per_pair(form: str) -> float:
-            return known.per_pair(form, tried.causal, tried.length)
+        def per_pair(form: str) -> float:  # of heads whose values are as wide as their keys
+            return known.per_pair(form, tried.causal, tried.length) * (D + E) / (2 * D)
 
         attended = {
             "dense": per_pair(GATHERED if known.kernel else DENSE),  # without a kernel by torch
@@ -91,8 +92,9 @@ class Allocation:
         total = 0.0
         for t in self.tried.values():
             pairs = t.length**2 * (0.5 if t.causal else 1.0)
-            per_pair = self.calibrations[t.shape[0]].per_pair(DENSE, t.causal, t.length)
-            total += per_pair * pairs * t.error.shape[1]
+            D, E = t.shape
+            per_pair = self.calibrations[D].per_pair(DENSE, t.causal, t.length)
+            total += per_pair * pairs * t.error.shape[1] * (D + E) / (2 * D)
         return total
 
     def candidate(self, chosen: np.ndarray) -> Candidate:

@@ -130,20 +130,6 @@ class Calibration:
         return pairs * self.per_pair(DENSE, causal, length), pairs * planned
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per form, direction and length, for people."""
-        return [
-            {
-                "form": t.form,
-                "by": t.by,
-                "direction": "causal" if t.causal else "both ways",
-                "tokens": t.length,
-                "ms per head": 1e3 * t.seconds / HEADS,
-                "ns per pair": t.nanoseconds,
-            }
-            for t in self.timings
-        ]
-
-    def compared_rows(self) -> list[dict[str, Any]]:
         """One row per form, direction and length: native and torch side by side.
 
         Milliseconds per head and nanoseconds per pair of query and key; `torch / native` says how

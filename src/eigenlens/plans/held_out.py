@@ -84,9 +84,7 @@ class HeldOut:
         They are from different documents if there are enough.
         """
         rows = np.concatenate(self.taken(number))
-        first = np.unique(self.inputs.documents[rows], return_index=True)[1]
-        order = [*sorted(first), *np.setdiff1d(np.arange(len(rows)), first)]
-        return self.inputs.make(rows[order[:most]])
+        return self.inputs.make(documents_first(self.inputs, rows)[:most])
 
     def run(
         self,
@@ -112,6 +110,12 @@ class HeldOut:
     def run_batch(self, batch: Batch, sink: Callable[[AttentionCall], None]) -> None:
         with torch.no_grad(), capture(self.model.backbone, sink):
             forward_of(self.model)(batch)
+
+
+def documents_first(inputs: Inputs, rows: np.ndarray) -> np.ndarray:
+    """Some inputs in another order: first one of every document, then the others."""
+    first = np.unique(inputs.documents[rows], return_index=True)[1]
+    return rows[[*sorted(first), *np.setdiff1d(np.arange(len(rows)), first)]]
 
 
 def held_out_of(study: Study, loaded: Model, data: Any, scratch: Path) -> HeldOut:

@@ -31,7 +31,7 @@ from ..studies import Study
 from .allocation import NOTHING, Allocation, Candidate
 from .calibration import Calibration, calibrate
 from .gradients import task_gradients
-from .held_out import check_share, names_of, use_studied_model
+from .held_out import check_share, documents_first, names_of, use_studied_model
 from .loss_search import PAYS, TimeOfPass, pays_from, search, time_of_pass
 from .menu import Tried, try_options
 from .result import KEPT, KEPT_OF_MODEL, Choice, Plan
@@ -149,8 +149,8 @@ def _rows(ready: Inputs, documents: int, checks: bool) -> dict[str, np.ndarray]:
     groups = ready.groups[1:]
     parts = {
         "fit": fit[: _fitted(ready.length, documents)],
-        "choose": _some(ready, groups[::3], documents),
-        "check": _some(ready, groups[1::3], documents),
+        "choose": _of_groups(ready, groups[::3])[:documents],
+        "check": _of_groups(ready, groups[1::3])[:documents],
     }
     if len(parts["check"]) < 2 or len(parts["choose"]) < 2 or not len(fit):
         raise EigenlensError(
@@ -220,12 +220,9 @@ def _prepare(
     return found
 
 
-def _some(ready: Inputs, groups: list[int], number: int) -> np.ndarray:
-    """Some inputs of these groups, from as many documents as there are."""
-    rows = np.flatnonzero(np.isin(ready.buckets, groups))
-    first = np.unique(ready.documents[rows], return_index=True)[1]
-    order = [*sorted(first), *np.setdiff1d(np.arange(len(rows)), first)]
-    return rows[order[:number]]
+def _of_groups(ready: Inputs, groups: list[int]) -> np.ndarray:
+    """The inputs of some groups, first one of every document."""
+    return documents_first(ready, np.flatnonzero(np.isin(ready.buckets, groups)))
 
 
 def _widths(study: Study) -> list[int]:
