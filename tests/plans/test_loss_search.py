@@ -265,8 +265,19 @@ def test_a_compiler_that_fails_is_said_once_and_torch_computes(monkeypatch, stud
     assert len(said) == 1 and "/bin/false" in said[0]
 
 
-@pytest.mark.parametrize(("length", "documents"), [(128, 8), (4096, 8), (8192, 8), (8192, 1)])
-def test_inputs_are_asked_for_so_that_every_part_gets_some(length, documents):
-    asked = make_sparse_plan._request(("text",), length, documents, 0, True)
+@pytest.mark.parametrize(
+    ("kind", "length", "documents", "expected"),
+    [
+        ("decoder", 128, 8, 4),
+        ("decoder", 4096, 8, 2),
+        ("decoder", 8192, 8, 1),
+        ("vision", 8192, 8, 4),
+        ("vision", 8192, 2, 2),
+    ],
+)
+def test_inputs_are_asked_for_so_that_every_part_gets_some(kind, length, documents, expected):
+    fitted = make_sparse_plan._fitted(length, documents, kind)
+    assert fitted == expected
+    asked = make_sparse_plan._request(("text",), length, documents, fitted, 0, True)
     held = round(asked.max_inputs * asked.held_out)
     assert held == 4 * documents and asked.max_inputs - held >= 2

@@ -15,7 +15,7 @@ import eigenlens as el
 from eigenlens.attention import planned_attention
 from eigenlens.attention.head_forms import keep_keys
 from eigenlens.captures import AttentionCall, Site
-from eigenlens.plans.gradients import task_gradients
+from eigenlens.plans.gradients import TaskGradients, task_gradients
 from eigenlens.plans.menu import try_options
 from eigenlens.plans.sparse_plan import SparsePlan
 from tiny import small_bert, small_llama, some_text
@@ -347,27 +347,31 @@ def call(T=640, sharpness=(6.0, 0.1), seed=0, layer=0, **extras):
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_errors_of_the_menu_are_those_of_the_output(causal):
+@pytest.mark.parametrize("of_tokens", [True, False])
+def test_errors_of_the_menu_are_those_of_the_output(causal, of_tokens):
     """Of every option at its best correction, against the output and the given gradient."""
     c, site = call(causal=causal), Site("self", 0)
     gradient = torch.randn(1, 6, 640, 16, generator=torch.Generator().manual_seed(1))
-    tried = try_options(c, [{site: gradient}])
+    tried = try_options(c, TaskGradients([{site: gradient}], of_tokens))
     true = c.pattern() @ c.values
     for i, option in enumerate(tried.options):
         forms = tried.forms([i] * 6)
         out = planned_attention(c.q, c.k, c.v, forms, scale=c.scale)
-        expected = ((out - true) * gradient).sum(3).square().sum((0, 2)).double()
+        effects = ((out - true).double() * gradient).sum(3)
+        effects = effects if of_tokens else effects.sum(2, keepdim=True)
+        expected = effects.square().sum((0, 2))
         torch.testing.assert_close(
             tried.error[i], expected, rtol=5e-2, atol=1e-5, msg=lambda m, o=option: f"{o}: {m}"
         )
     # a lower threshold costs more and errs less, before the correction
     blocks = [i for i, option in enumerate(tried.options) if option.kind == "blocks"]
     assert (tried.pairs[blocks].diff(dim=0) >= 0).all()
-    assert (tried.x[blocks[-1]] <= tried.x[blocks[0]]).all()
+    assert not of_tokens or (tried.x[blocks[-1]] <= tried.x[blocks[0]]).all()
 
 
 def test_what_the_plan_does_not_know_is_left_to_the_model():
-    tried = try_options(call(), [{Site("self", 0): torch.ones(1, 6, 640, 16)}])
+    ones = TaskGradients([{Site("self", 0): torch.ones(1, 6, 640, 16)}], True)
+    tried = try_options(call(), ones)
     made = SparsePlan({Site("self", 0): tried.forms([3] * 6)}, 640)
     odd = torch.ones(1, 1, 640, 640).tril().bool()
     odd[..., 300:, 5:9] = False
@@ -388,8 +392,9 @@ def test_gradients_are_those_of_the_loss():
     """Against a finite difference along a direction of one layer's heads."""
     model = small_llama()
     tokens = torch.randint(0, 50, (1, 24), generator=torch.Generator().manual_seed(0))
-    (gradients,) = task_gradients(el.load(model), {"input_ids": tokens})
-    slope = gradients[Site("self", 1)]
+    gradients = task_gradients(el.load(model), {"input_ids": tokens})
+    assert gradients.of_tokens and len(gradients.sets) == 1
+    slope = gradients.sets[0][Site("self", 1)]
     direction, weight = slope.sign() * (1 + slope.abs()), 1e-2
 
     def loss(step):
@@ -410,7 +415,9 @@ def test_gradients_are_those_of_the_loss():
 def test_gradients_of_an_encoder_are_those_of_its_embedding_in_random_directions():
     model = el.load(small_bert())
     tokens = torch.randint(0, 50, (1, 24), generator=torch.Generator().manual_seed(0))
-    gradients = task_gradients(model, {"input_ids": tokens})
+    found = task_gradients(model, {"input_ids": tokens})
+    gradients = found.sets
+    assert not found.of_tokens
     assert len(gradients) == 4 and set(gradients[0]) == {Site("encoder", 0), Site("encoder", 1)}
     directions = torch.randn(4, 1, 32, generator=torch.Generator().manual_seed(0))
     step = torch.randn(1, 4, 24, 8, generator=torch.Generator().manual_seed(2)) * 1e-2

@@ -27,6 +27,7 @@ from ..kernels import native
 from ..kernels.kept_keys import KeptKeys, KeyChoice
 from .kept_attention import Form, attend_kept
 from .key_selection import choose_by_torch, sampled_rows
+from .picture_order import picture_order
 from .precision import at_least_float32
 
 KINDS = ("dense", "window", "blocks", "ranked")
@@ -78,7 +79,8 @@ class LayerForms:
     `causal` says for which calls they are: query i sees keys j ≤ i, or every key. Queries are taken
     in blocks of `block`; the `first` keys are always kept; sampled rows lie `stride` apart in a
     causal call. `to_x`, `to_y (n, D, R)` are the coordinates of the n ranked
-    heads, in their order.
+    heads, in their order. `before_picture` is for vision models: how many tokens stand before the
+    patches of a square picture, which are then taken along a curve (`picture_order`).
     """
 
     heads: tuple[HeadForm, ...]
@@ -88,8 +90,11 @@ class LayerForms:
     stride: int = 16
     to_x: Tensor | None = None
     to_y: Tensor | None = None
+    before_picture: int | None = None
 
     def __post_init__(self) -> None:
+        if self.causal and self.before_picture is not None:
+            raise EigenlensError("patches of a picture have an order only in attention both ways")
         if self.block < 1 or self.stride < 1 or self.first < 0:
             raise EigenlensError(
                 f"block and stride must be at least 1 and first at least 0, not {self.block},"
@@ -114,10 +119,19 @@ class LayerForms:
         """Whether every head is dense."""
         return all(form.kind == "dense" for form in self.heads)
 
+    def order(self, tokens: int, device: torch.device | str = "cpu") -> Tensor | None:
+        """The order that tokens are taken in, `(tokens,)`; None: as they come."""
+        if self.before_picture is None:
+            return None
+        order = picture_order(tokens, self.before_picture)
+        return None if order is None else order.to(device)
+
     def record(self) -> dict[str, Any]:
         """The forms as plain JSON values, without the coordinates."""
         shared = {name: getattr(self, name) for name in SHARED}
-        return {"causal": self.causal, **shared, "heads": [asdict(form) for form in self.heads]}
+        picture = {} if self.before_picture is None else {"before_picture": self.before_picture}
+        heads = [asdict(form) for form in self.heads]
+        return {"causal": self.causal, **shared, **picture, "heads": heads}
 
     @classmethod
     def from_record(
@@ -126,7 +140,15 @@ class LayerForms:
         """Read the forms of a layer; `to_x` and `to_y` are the coordinates of its ranked heads."""
         shared = {name: int(record[name]) for name in SHARED}
         heads = tuple(HeadForm(**head) for head in record["heads"])
-        return cls(heads, bool(record["causal"]), **shared, to_x=to_x, to_y=to_y)
+        picture = record.get("before_picture")
+        return cls(
+            heads,
+            bool(record["causal"]),
+            **shared,
+            to_x=to_x,
+            to_y=to_y,
+            before_picture=None if picture is None else int(picture),
+        )
 
 
 def planned_attention(
@@ -181,10 +203,29 @@ def planned_attention(
         )
     scale, asked = 1 / math.sqrt(D) if scale is None else scale, q.dtype
     q, k, v = (at_least_float32(x) for x in (q, k, v))
+    order = forms.order(T, q.device)
+    q, k, v, valid = in_order(order, q, k, v, valid)
     dense = [h for h, head in enumerate(forms.heads) if head.kind == "dense"]
     if dense and form != "reference" and not native.computes(form, q, k, v):
-        return _dense_apart(q, k, v, forms, dense, scale, valid).to(asked)
-    return _attend(q, k, v, forms, scale, valid, form).to(asked)
+        out = _dense_apart(q, k, v, forms, dense, scale, valid)
+    else:
+        out = _attend(q, k, v, forms, scale, valid, form)
+    return as_it_was(order, out).to(asked)
+
+
+def in_order(
+    order: Tensor | None, q: Tensor, k: Tensor, v: Tensor, valid: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Queries, keys, values and valid tokens in an order, `(T,)`; None: as they come."""
+    if order is None:
+        return q, k, v, valid
+    valid = None if valid is None else valid[:, order]
+    return q[:, :, order], k[:, :, order], v[:, :, order], valid
+
+
+def as_it_was(order: Tensor | None, x: Tensor) -> Tensor:
+    """Rows `(B, H, T, E)` back from an order."""
+    return x if order is None else x[:, :, order.argsort()]
 
 
 def _attend(

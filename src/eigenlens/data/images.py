@@ -136,12 +136,7 @@ def _square(picture: np.ndarray, several: bool, rng: random.Random) -> tuple[int
 
 def _geometry(model: Model, length: int | None) -> tuple[int, int]:
     config = model.config
-    patch = int(getattr(config, "patch_size", 16))
-    front = (
-        1
-        + int(getattr(config, "num_register_tokens", 0) or 0)
-        + (getattr(config, "model_type", "") == "deit")
-    )
+    patch, front = int(getattr(config, "patch_size", 16)), tokens_before_patches(model)
     native = int(config.image_size)
     size = min(native, DEFAULT_SIZE)
     if length is not None:
@@ -159,6 +154,13 @@ def _geometry(model: Model, length: int | None) -> tuple[int, int]:
                 f" {(native // patch) ** 2 + front} tokens"
             )
     return size, (size // patch) ** 2 + front
+
+
+def tokens_before_patches(model: Model) -> int:
+    """How many tokens of a vision model stand before those of the picture."""
+    config = model.config
+    registers = int(getattr(config, "num_register_tokens", 0) or 0)
+    return 1 + registers + (getattr(config, "model_type", "") == "deit")
 
 
 def _interpolates(model: Model) -> bool:

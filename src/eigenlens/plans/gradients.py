@@ -7,7 +7,7 @@ directions z the mean of `(zᵀ δe)²` is `‖δe‖²`, so the gradients of `z
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,11 +28,30 @@ CHUNK = 1024
 """Tokens whose logits are made at once."""
 
 
-def task_gradients(model: Model, batch: Batch, seed: int = 0) -> list[dict[Site, Tensor]]:
-    """The gradients `(B, H, T, E)` of the task with respect to the heads' outputs, by site.
+@dataclass(frozen=True)
+class TaskGradients:
+    """Gradients `(B, H, T, E)` of the task with respect to the heads' outputs, by site.
 
-    One set for a language model, `DIRECTIONS` sets for any other. Only self-attention that a plan
-    could serve is in it. Parameters get no gradients.
+    One set for a language model, `DIRECTIONS` sets for any other. `of_tokens` says whether every
+    token has a loss of its own, as in a language model, or the input has one embedding.
+    """
+
+    sets: list[dict[Site, Tensor]]
+    of_tokens: bool
+
+    def effects(self, site: Site, change: Tensor) -> Tensor:
+        """What a change `(B, H, T, E)` of the outputs does to the task, `(sets, B, H, T or 1)`.
+
+        The effects on the losses of tokens have any sign; those on one embedding add up.
+        """
+        found = torch.stack([(change * grads[site].to(change)).sum(3) for grads in self.sets])
+        return (found if self.of_tokens else found.sum(3, keepdim=True)).double()
+
+
+def task_gradients(model: Model, batch: Batch, seed: int = 0) -> TaskGradients:
+    """The gradients of the task on a batch.
+
+    Only self-attention that a plan could serve is in it. Parameters get no gradients.
     """
     leaves: dict[Site, Tensor] = {}
 
@@ -49,7 +68,9 @@ def task_gradients(model: Model, batch: Batch, seed: int = 0) -> list[dict[Site,
         for p in wanted:
             p.requires_grad_(False)
         with torch.enable_grad(), replace_attention(model.backbone, attend):
-            losses = _losses(model, batch, prefill_of(model)(batch), seed)
+            output = prefill_of(model)(batch)
+            of_tokens = isinstance(task_of(model, output), Perplexity)
+            losses = _losses(model, batch, output, seed)
             found = []
             for i, loss in enumerate(losses):
                 grads = torch.autograd.grad(
@@ -59,7 +80,7 @@ def task_gradients(model: Model, batch: Batch, seed: int = 0) -> list[dict[Site,
     finally:
         for p, flag in wanted.items():
             p.requires_grad_(flag)
-    return found
+    return TaskGradients(found, of_tokens)
 
 
 def _losses(model: Model, batch: Batch, output: Any, seed: int) -> list[Tensor]:

@@ -15,6 +15,7 @@ from torch import nn
 from ..attention.head_forms import LayerForms
 from ..captures import AttentionCall, Site, SiteInfo, capture
 from ..data.arrays import is_array
+from ..data.images import tokens_before_patches
 from ..data.inputs import Batch, Inputs, Request, prepare
 from ..data.split import FIT
 from ..display import numbered
@@ -76,8 +77,9 @@ def make_sparse_plan(
         length = max_length if max_length is not None else stored.max_length
         length = opened.length if length is None else length
         documents = max_inputs if max_inputs is not None else DOCUMENTS if loss else 1
-        request = _request(names, length, documents, stored.seed, loss is not None)
-        prepared = _prepare(loaded, request, used.scratch, documents, loss is not None)
+        fitted = _fitted(length, documents, loaded.kind)
+        request = _request(names, length, documents, fitted, stored.seed, loss is not None)
+        prepared = _prepare(loaded, request, used.scratch, documents, fitted, loss is not None)
         request, ready, rows = prepared.request, prepared.inputs, prepared.rows
         batches = {
             name: [ready.make(some[i : i + 1]) for i in range(len(some))]
@@ -126,29 +128,34 @@ def make_sparse_plan(
 
 
 def _request(
-    names: tuple[str, ...], length: int, documents: int, seed: int, checks: bool
+    names: tuple[str, ...], length: int, documents: int, fitted: int, seed: int, checks: bool
 ) -> Request:
     if not checks:
         return Request(names, length, 2 * max(documents, 2), 0.5, seed, False)
     # of 8 groups of documents three choose, three check, and two are left for an evaluation
     # at least two to fit, as every study has
-    fit, held = max(2, _fitted(length, documents)), 4 * documents
+    fit, held = max(2, fitted), 4 * documents
     return Request(names, length, max(fit + held, 3), held / (fit + held), seed, False)
 
 
-def _fitted(length: int, documents: int) -> int:
-    """Inputs that forms are tried on."""
-    return max(1, min(4, FIT_TOKENS // max(length, 1), documents))
+def _fitted(length: int, documents: int, kind: str) -> int:
+    """Inputs that forms are tried on.
+
+    In a language model every token of an input tells something, in any other the input as a whole:
+    those take four, however long.
+    """
+    most = FIT_TOKENS // max(length, 1) if kind == "decoder" else 4
+    return max(1, min(4, most, documents))
 
 
-def _rows(ready: Inputs, documents: int, checks: bool) -> dict[str, np.ndarray]:
+def _rows(ready: Inputs, documents: int, fitted: int, checks: bool) -> dict[str, np.ndarray]:
     """Which inputs are fitted on, which choose a plan, and which check it."""
     fit = np.flatnonzero(ready.buckets == FIT)
     if not checks:
         return {"fit": fit[:documents]}
     groups = ready.groups[1:]
     parts = {
-        "fit": fit[: _fitted(ready.length, documents)],
+        "fit": documents_first(ready, fit)[:fitted],
         "choose": _of_groups(ready, groups[::3])[:documents],
         "check": _of_groups(ready, groups[1::3])[:documents],
     }
@@ -183,7 +190,7 @@ class _Prepared:
 
 
 def _prepare(
-    model: Model, request: Request, scratch: Path, documents: int, checks: bool
+    model: Model, request: Request, scratch: Path, documents: int, fitted: int, checks: bool
 ) -> _Prepared:
     """One input per document if enough documents are long enough, else documents joined.
 
@@ -192,7 +199,7 @@ def _prepare(
 
     def prepared(request: Request) -> _Prepared:
         ready = prepare(model, request, scratch)
-        return _Prepared(request, ready, _rows(ready, documents, checks))
+        return _Prepared(request, ready, _rows(ready, documents, fitted, checks))
 
     texts = model.kind not in {"vision", "audio"} and not any(map(is_array, request.data))
     if texts and "-" not in request.data:
@@ -232,14 +239,15 @@ def _widths(study: Study) -> list[int]:
 def try_forms(model: Model, batches: list[Batch], progress: Progress) -> dict[Site, Tried]:
     """Try every form at every head, on a few inputs."""
     found: dict[Site, Tried] = {}
+    before_picture = tokens_before_patches(model) if model.kind == "vision" else None
     done = 0
     for batch in batches:
         gradients = task_gradients(model, batch)
-        total = len(gradients[0]) * len(batches)
+        total = len(gradients.sets[0]) * len(batches)
 
         def sink(call: AttentionCall, gradients: Any = gradients, total: int = total) -> None:
             nonlocal done
-            more = try_options(call, gradients, found.get(call.site))
+            more = try_options(call, gradients, found.get(call.site), before_picture)
             if more is None:
                 return
             if call.site in found:

@@ -1,9 +1,11 @@
 """The menu of a head: what every form would lose and cost, tried on a few inputs.
 
 For an option with output `o` where the true output is `t`, and with the gradient g of the task with
-respect to it, the error is `Σ_i (g_i · (o_i − t_i))²`, the second-order view of what it does to the
-task. Putting the dropped mass ρ back at its mean value v̄ with weight β changes the output by
-`β d_i`, `d_i = ρ (v̄ − o_i)`, so that with `x_i = g_i·(o_i − t_i)` and `y_i = g_i·d_i`
+respect to it, `x_i = g_i · (o_i − t_i)` is its effect at query i. For a language model the error is
+`Σ_i x_i²`, the second-order view of what it does to the losses of all tokens. An input with one
+embedding has one effect, `x = Σ_i x_i`, and the error `x²`: what all queries err alike adds up.
+Putting the dropped mass ρ back at its mean value v̄ with weight β changes the output by `β d_i`,
+`d_i = ρ (v̄ − o_i)`, so that with `y_i = g_i·d_i`
 
     error(β) = Σ (x_i + β y_i)²,   least at   β = −Σ x_i y_i / Σ y_i², cut to [0, 1].
 
@@ -12,7 +14,7 @@ The cost of an option is measured seconds (`calibration`); its pairs stand besid
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,13 +24,16 @@ from ..attention.feature_rank import joint_subspace
 from ..attention.head_forms import (
     HeadForm,
     LayerForms,
+    as_it_was,
     first_rows,
     full_attention,
+    in_order,
     keep_keys,
     work_shares,
 )
 from ..attention.kept_attention import attend_kept
-from ..captures import AttentionCall, Site
+from ..captures import AttentionCall
+from .gradients import TaskGradients
 from .sparse_plan import SHORTEST, plain_form
 
 THRESHOLDS = (32, 16, 8, 4, 3, 2, 1.4, 1, 0.7, 0.5, 0.25, 0.125)
@@ -60,6 +65,7 @@ class Tried:
     pairs: Tensor
     sampled: Tensor
     inputs: int = 1
+    before_picture: int | None = None
 
     def add(self, other: Tried) -> None:
         for name in ("x", "xy", "y", "share", "pairs", "sampled"):
@@ -88,7 +94,9 @@ class Tried:
         )
         ranked = [h for h, head in enumerate(heads) if head.kind == "ranked"]
         maps = (self.to_x[ranked], self.to_y[ranked]) if ranked else (None, None)
-        return LayerForms(heads, self.causal, to_x=maps[0], to_y=maps[1])
+        return LayerForms(
+            heads, self.causal, to_x=maps[0], to_y=maps[1], before_picture=self.before_picture
+        )
 
 
 def options_of(length: int, dimension: int) -> list[HeadForm]:
@@ -105,28 +113,36 @@ def options_of(length: int, dimension: int) -> list[HeadForm]:
 
 
 def try_options(
-    call: AttentionCall, gradients: Sequence[Mapping[Site, Tensor]], before: Tried | None = None
+    call: AttentionCall,
+    gradients: TaskGradients,
+    before: Tried | None = None,
+    before_picture: int | None = None,
 ) -> Tried | None:
     """Try every option on one call; None if no plan could serve it.
 
-    `before` is what an earlier input found: its coordinates are used again.
+    `before` is what an earlier input found: its coordinates are used again. `before_picture` is
+    for a vision model: how many tokens stand before the patches.
     """
     plain, (_, H, T, D) = plain_form(call), call.q.shape
-    if plain is None or any(call.site not in grads for grads in gradients):
+    if plain is None or any(call.site not in grads for grads in gradients.sets):
         return None
     if SHORTEST * LayerForms(()).block >= T:
         return None
     causal, valid = plain
-    q, k, v = call.q, call.k, call.v
+    before_picture = None if causal else before_picture
     options = options_of(T, D)
     to_x, to_y = _coordinates(call, valid) if before is None else (before.to_x, before.to_y)
-    true = full_attention(q, k, v, causal, call.scale, valid)
+    true = full_attention(call.q, call.k, call.v, causal, call.scale, valid)
     real = None if valid is None else valid[:, None, :, None]
+    order = LayerForms((), causal, before_picture=before_picture).order(T, call.q.device)
+    q, k, v, valid = in_order(order, call.q, call.k, call.v, valid)
     rows: list[dict[str, Tensor]] = []
     for option in options:
         mapped = (to_x, to_y) if option.kind == "ranked" else (None, None)
         asked = replace(option, correction=1.0) if option.chooses else option
-        forms = LayerForms((asked,) * H, causal, to_x=mapped[0], to_y=mapped[1])
+        forms = LayerForms(
+            (asked,) * H, causal, to_x=mapped[0], to_y=mapped[1], before_picture=before_picture
+        )
         zero = torch.zeros(H, dtype=torch.float64)
         kept = keep_keys(q, k, v, forms, scale=call.scale, valid=valid)
         row = {
@@ -144,22 +160,29 @@ def try_options(
             if mean is not None and weight is not None:
                 block = torch.arange(T, device=q.device) // forms.block
                 change = (mean[:, :, block] - out) * weight[:, :, block, None]
+            gap, change = as_it_was(order, out) - true, as_it_was(order, change)
             if not causal:  # the first queries attend exactly
                 first = first_rows(forms, q, valid).expand(*out.shape[:2], -1, out.shape[3])
-                out = out.scatter(2, first, true.gather(2, first))
-                change = change.scatter(2, first, 0.0)
-            gap = out - true
+                gap, change = gap.scatter(2, first, 0.0), change.scatter(2, first, 0.0)
             if real is not None:
                 gap, change = gap * real, change * real
-            for grads in gradients:
-                g = grads[call.site].to(gap)
-                a, b = (gap * g).sum(3).double(), (change * g).sum(3).double()  # (B, H, T)
-                for name, product in (("x", a * a), ("xy", a * b), ("y", b * b)):
-                    row[name] = row[name] + product.sum((0, 2)).cpu() / len(gradients)
+            a, b = (gradients.effects(call.site, d) for d in (gap, change))  # (sets, B, H, T or 1)
+            for name, product in (("x", a * a), ("xy", a * b), ("y", b * b)):
+                row[name] = product.mean(0).sum((0, 2)).cpu()
         rows.append(row)
     sums = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     shape = (D, v.shape[3])
-    return Tried(options, causal, T, shape, to_x.cpu(), to_y.cpu(), **sums, inputs=len(q))
+    maps = (to_x.cpu(), to_y.cpu())
+    return Tried(
+        options,
+        causal,
+        T,
+        shape,
+        *maps,
+        **sums,
+        inputs=len(q),
+        before_picture=before_picture,
+    )
 
 
 def _sampled(option: HeadForm, forms: LayerForms, T: int, causal: bool) -> float:

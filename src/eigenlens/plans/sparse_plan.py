@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from ..attention.head_forms import (
     HeadForm,
     LayerForms,
+    in_order,
     keep_keys,
     planned_attention,
     work_shares,
@@ -116,7 +117,9 @@ class SparsePlan:
         if why is not None:
             return torch.ones(call.heads, dtype=torch.float64)
         forms = self.forms(call)
-        kept = keep_keys(call.q, call.k, call.v, forms, scale=call.scale, valid=valid)
+        order = forms.order(call.q.shape[2], call.q.device)
+        q, k, v, valid = in_order(order, call.q, call.k, call.v, valid)
+        kept = keep_keys(q, k, v, forms, scale=call.scale, valid=valid)
         return work_shares(kept, forms, call.q.shape[2], call.q.shape[3])
 
     def forms(self, call: AttentionCall) -> LayerForms:
@@ -126,7 +129,7 @@ class SparsePlan:
         if given == call.heads:
             return forms
         heads = tuple(head for head in forms.heads for _ in range(call.heads // given))
-        return LayerForms(heads, forms.causal, forms.block, forms.first, forms.stride)
+        return replace(forms, heads=heads)
 
     def uncovered(self, call: AttentionCall) -> tuple[str | None, Tensor | None]:
         """Why a call is not covered (None: it is), and which of its tokens are no padding."""
