@@ -40,8 +40,10 @@ from .sparse_plan import SHORTEST, SparsePlan
 
 DOCUMENTS = 8
 """Documents to choose on, and as many to check on."""
+MOST_FITTED = 4
+"""Inputs that forms are tried on, at the most."""
 FIT_TOKENS = 8192
-"""Inputs that forms are tried on have about so many tokens together."""
+"""In a language model they have about so many tokens together."""
 
 
 def make_sparse_plan(
@@ -133,8 +135,9 @@ def _request(
     if not checks:
         return Request(names, length, 2 * max(documents, 2), 0.5, seed, False)
     # of 8 groups of documents three choose, three check, and two are left for an evaluation
-    # at least two to fit, as every study has
-    fit, held = max(2, fitted), 4 * documents
+    # at least two to fit, as every study has; more where few are used, from different documents
+    held = 4 * documents
+    fit = max(2, fitted, held // 3 if fitted == MOST_FITTED else 0)
     return Request(names, length, max(fit + held, 3), held / (fit + held), seed, False)
 
 
@@ -142,10 +145,10 @@ def _fitted(length: int, documents: int, kind: str) -> int:
     """Inputs that forms are tried on.
 
     In a language model every token of an input tells something, in any other the input as a whole:
-    those take four, however long.
+    those take as many of any length.
     """
-    most = FIT_TOKENS // max(length, 1) if kind == "decoder" else 4
-    return max(1, min(4, most, documents))
+    most = FIT_TOKENS // max(length, 1) if kind == "decoder" else MOST_FITTED
+    return max(1, min(MOST_FITTED, most, documents))
 
 
 def _rows(ready: Inputs, documents: int, fitted: int, checks: bool) -> dict[str, np.ndarray]:
