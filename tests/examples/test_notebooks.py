@@ -38,9 +38,7 @@ def pictures(notebook):
 
 
 def test_there_are_notebooks():
-    assert {"first_look", "low_dimensional", "heads_and_fine_tunes"} <= {
-        p.stem for p in NOTEBOOKS
-    }
+    assert {"first_look", "low_dimensional", "heads_and_fine_tunes"} <= {p.stem for p in NOTEBOOKS}
 
 
 @pytest.mark.slow
