@@ -208,9 +208,9 @@ BAD = {
         lambda w, t: ("plan", w.study, "--loss", "1%", "--budget", 0.5),
         "takes only a loss, and no budget",
     ),
-    "loss without documents": (
+    "loss with too few inputs": (
         lambda w, t: ("plan", w.study, "--loss", "1%", "--max-inputs", 1),
-        "no held-out documents are left",
+        "needs at least 2 inputs to choose on, not 1",
     ),
     "budget of nothing": (lambda w, t: ("plan", w.study), "needs a loss, a budget or an error"),
     "budget and error": (
