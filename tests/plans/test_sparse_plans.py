@@ -346,13 +346,17 @@ def call(T=640, sharpness=(6.0, 0.1), seed=0, layer=0, **extras):
     )
 
 
-@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    ("causal", "length", "before_picture"),
+    [(True, 640, None), (False, 640, None), (False, 626, 1)],
+)
 @pytest.mark.parametrize("of_tokens", [True, False])
-def test_errors_of_the_menu_are_those_of_the_output(causal, of_tokens):
+def test_errors_of_the_menu_are_those_of_the_output(causal, length, before_picture, of_tokens):
     """Of every option at its best correction, against the output and the given gradient."""
-    c, site = call(causal=causal), Site("self", 0)
-    gradient = torch.randn(1, 6, 640, 16, generator=torch.Generator().manual_seed(1))
-    tried = try_options(c, TaskGradients([{site: gradient}], of_tokens))
+    c, site = call(length, causal=causal), Site("self", 0)
+    gradient = torch.randn(1, 6, length, 16, generator=torch.Generator().manual_seed(1))
+    gradients = TaskGradients([{site: gradient}], of_tokens)
+    tried = try_options(c, gradients, before_picture=before_picture)
     true = c.pattern() @ c.values
     for i, option in enumerate(tried.options):
         forms = tried.forms([i] * 6)

@@ -225,7 +225,7 @@ def in_order(
 
 def as_it_was(order: Tensor | None, x: Tensor) -> Tensor:
     """Rows `(B, H, T, E)` back from an order."""
-    return x if order is None else x[:, :, order.argsort()]
+    return x if order is None else torch.empty_like(x).index_copy(2, order, x)
 
 
 def _attend(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,12 +68,8 @@ class Allocation:
 
     def _seconds(self, tried: Tried) -> np.ndarray:
         """Seconds of every option and head for one input, `(C, H)`."""
-        (D, E), rows = tried.shape, []
-        known = self.calibrations[D]
-
-        def per_pair(form: str) -> float:  # of heads whose values are as wide as their keys
-            return known.per_pair(form, tried.causal, tried.length) * (D + E) / (2 * D)
-
+        known, rows = self.calibrations[tried.shape[0]], []
+        per_pair = partial(self._per_pair, tried)
         attended = {
             "dense": per_pair(GATHERED if known.kernel else DENSE),  # without a kernel by torch
             "window": per_pair(NEAR),
@@ -92,10 +89,14 @@ class Allocation:
         total = 0.0
         for t in self.tried.values():
             pairs = t.length**2 * (0.5 if t.causal else 1.0)
-            D, E = t.shape
-            per_pair = self.calibrations[D].per_pair(DENSE, t.causal, t.length)
-            total += per_pair * pairs * t.error.shape[1] * (D + E) / (2 * D)
+            total += self._per_pair(t, DENSE) * pairs * t.error.shape[1]
         return total
+
+    def _per_pair(self, tried: Tried, form: str) -> float:
+        """Seconds per pair of a head; it is measured where values are as wide as keys."""
+        D, E = tried.shape
+        seconds = self.calibrations[D].per_pair(form, tried.causal, tried.length)
+        return seconds * (D + E) / (2 * D)
 
     def candidate(self, chosen: np.ndarray) -> Candidate:
         at = (chosen, np.arange(len(chosen)))

@@ -20,7 +20,7 @@ from ..data.inputs import Batch
 from ..models.forward import Prefilled, prefill_of
 from ..models.load import Model
 from .sparse_plan import plain_form
-from .tasks import Embeddings, Perplexity, task_of
+from .tasks import Embeddings, Perplexity, Task, task_of
 
 DIRECTIONS = 4
 """Random directions of an embedding."""
@@ -69,8 +69,8 @@ def task_gradients(model: Model, batch: Batch, seed: int = 0) -> TaskGradients:
             p.requires_grad_(False)
         with torch.enable_grad(), replace_attention(model.backbone, attend):
             output = prefill_of(model)(batch)
-            of_tokens = isinstance(task_of(model, output), Perplexity)
-            losses = _losses(model, batch, output, seed)
+            task = task_of(model, output)
+            losses = _losses(task, batch, output, seed)
             found = []
             for i, loss in enumerate(losses):
                 grads = torch.autograd.grad(
@@ -80,11 +80,10 @@ def task_gradients(model: Model, batch: Batch, seed: int = 0) -> TaskGradients:
     finally:
         for p, flag in wanted.items():
             p.requires_grad_(flag)
-    return TaskGradients(found, of_tokens)
+    return TaskGradients(found, isinstance(task, Perplexity))
 
 
-def _losses(model: Model, batch: Batch, output: Any, seed: int) -> list[Tensor]:
-    task = task_of(model, output)
+def _losses(task: Task, batch: Batch, output: Any, seed: int) -> list[Tensor]:
     if isinstance(task, Perplexity):
         labels = F.pad(task.labels(batch), (0, 1), value=-100)  # nothing follows the last token
         if isinstance(output, Prefilled):

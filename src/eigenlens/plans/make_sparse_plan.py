@@ -204,6 +204,7 @@ def _prepare(
         ready = prepare(model, request, scratch)
         return _Prepared(request, ready, _rows(ready, documents, fitted, checks))
 
+    needed = ("choose", "check") if checks else ("fit",)
     texts = model.kind not in {"vision", "audio"} and not any(map(is_array, request.data))
     if texts and "-" not in request.data:
         try:
@@ -211,7 +212,6 @@ def _prepare(
         except EigenlensError:  # there are too few, or something is wrong: what follows says it
             pass
         else:
-            needed = {"choose", "check"} if checks else {"fit"}
             if all(len(apart.rows[name]) >= documents for name in needed):
                 return apart
     found = prepared(request)
@@ -220,8 +220,7 @@ def _prepare(
             f"too few documents have {found.inputs.length} tokens: an input may join several, one"
             " after the other; a single long document may lose more"
         )
-    short = {name: len(rows) for name, rows in found.rows.items() if len(rows) < documents}
-    if checks and short.keys() & {"choose", "check"}:
+    if checks and any(len(found.rows[name]) < documents for name in needed):
         count = found.inputs.facts.count
         found.notes.append(
             f"the plan was chosen on {count(len(found.rows['choose']))} and checked on"

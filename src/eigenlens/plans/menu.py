@@ -136,6 +136,7 @@ def try_options(
     real = None if valid is None else valid[:, None, :, None]
     order = LayerForms((), causal, before_picture=before_picture).order(T, call.q.device)
     q, k, v, valid = in_order(order, call.q, call.k, call.v, valid)
+    ordered = true if order is None else true[:, :, order]
     rows: list[dict[str, Tensor]] = []
     for option in options:
         mapped = (to_x, to_y) if option.kind == "ranked" else (None, None)
@@ -160,10 +161,11 @@ def try_options(
             if mean is not None and weight is not None:
                 block = torch.arange(T, device=q.device) // forms.block
                 change = (mean[:, :, block] - out) * weight[:, :, block, None]
-            gap, change = as_it_was(order, out) - true, as_it_was(order, change)
+            gap = out - ordered
             if not causal:  # the first queries attend exactly
                 first = first_rows(forms, q, valid).expand(*out.shape[:2], -1, out.shape[3])
                 gap, change = gap.scatter(2, first, 0.0), change.scatter(2, first, 0.0)
+            gap, change = as_it_was(order, gap), as_it_was(order, change)
             if real is not None:
                 gap, change = gap * real, change * real
             a, b = (gradients.effects(call.site, d) for d in (gap, change))  # (sets, B, H, T or 1)
