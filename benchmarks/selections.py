@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, pad, scaled_dot_product_attention
 
-from eigenlens.attention.head_forms import HeadForm, LayerForms, keep_keys
+from eigenlens.attention.head_forms import HeadForm, LayerForms
+from eigenlens.attention.head_keys import keep_keys
 from eigenlens.kernels.kept_keys import KeptKeys
 
 BLOCK = 128
@@ -238,17 +239,17 @@ def oracle(q: Tensor, k: Tensor, v: Tensor, share: float) -> KeptKeys:
     return _from_keys(mass > least if dropped else mass >= least, ranges)
 
 
-SHARES = (0.1, 0.2, 0.3, 0.4)
+SHARES = (0.2, 0.3, 0.4)
 PEERS = {
     "window": Peer(window, "share", SHARES),
-    "window + Δ": Peer(window, "share", SHARES, delta),
-    "window + Δ of 16": Peer(window, "share", SHARES, partial(delta, gamma=16)),
+    "window + Δ": Peer(window, "share", (0.3,), delta),
+    "window + Δ of 16": Peer(window, "share", (0.2, 0.3), partial(delta, gamma=16)),
     "block means": Peer(block_means, "share", SHARES),
-    "XAttention-style": Peer(antidiagonals, "mass", (0.7, 0.8, 0.9, 0.95)),
-    "FlexPrefill-style": Peer(patterns, "mass", (0.7, 0.8, 0.9, 0.95)),
+    "XAttention-style": Peer(antidiagonals, "mass", (0.8, 0.9, 0.95)),
+    "FlexPrefill-style": Peer(patterns, "mass", (0.8, 0.9)),
     "QUOKA-style": Peer(unlike_queries, "share", SHARES),
-    "Loki-style": Peer(leading_components, "share", SHARES),
-    "oracle": Peer(oracle, "share", SHARES, counts_choice=False),
+    "Loki-style": Peer(leading_components, "share", (0.2, 0.4)),
+    "oracle": Peer(oracle, "share", (0.1, 0.2), counts_choice=False),
 }
 """The ways by name."""
 

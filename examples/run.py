@@ -4,8 +4,8 @@
     python examples/run.py examples/first_look.ipynb
 
 A notebook runs in a temporary folder, so that what it writes leaves nothing here. It fails if a
-cell fails, or if all its cells together take longer than two minutes (`--seconds` for a slower
-machine).
+cell fails, or if all its cells together take longer than two minutes; `seconds` in its metadata
+is a limit of its own, `--seconds` one for a slower machine.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from PIL import Image
 
 HERE = Path(__file__).parent
 SECONDS = 120
+QUICK = "EIGENLENS_QUICK"
 QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "PYTHONWARNINGS": "ignore:IProgress not found"}
 """Neither progress bars nor the advice to install widgets for them: a stored notebook shows none.
 """
@@ -41,6 +42,11 @@ def execute(path: Path, folder: Path, seconds: float = SECONDS) -> nbformat.Note
     )
     client.execute(env={**os.environ, **QUIET})
     return clean(notebook)
+
+
+def limit(path: Path) -> float:
+    """How many seconds a notebook may take."""
+    return nbformat.read(path, as_version=4).metadata.get("seconds", SECONDS)
 
 
 def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
@@ -65,12 +71,14 @@ def packed(picture: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Execute notebooks and store their outputs.")
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all of this folder")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="limit for one notebook")
+    parser.add_argument("--seconds", type=float, help="limit for one notebook")
     asked = parser.parse_args()
+    if os.environ.get(QUICK):
+        parser.error(f"{QUICK} is set: its figures mean nothing and are not to be stored")
     for path in asked.notebooks or sorted(HERE.glob("*.ipynb")):
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            notebook = execute(path, Path(folder), asked.seconds)
+            notebook = execute(path, Path(folder), asked.seconds or limit(path))
         nbformat.write(notebook, path)
         size = path.stat().st_size / 1e6
         print(f"{path.name}: {time.monotonic() - began:.0f} s, {size:.2f} MB")

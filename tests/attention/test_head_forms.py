@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from eigenlens.attention import HeadForm, LayerForms, kept_attention, planned_attention
-from eigenlens.attention.head_forms import full_attention, keep_keys, work_shares
+from eigenlens.attention.attend_by_forms import full_attention
+from eigenlens.attention.head_keys import keep_keys, work_shares
 from eigenlens.attention.kept_attention import attend_kept
 from eigenlens.attention.key_selection import sampled_rows
 from eigenlens.errors import EigenlensError
@@ -35,13 +36,13 @@ def menu(H, causal, D=16, correction=0.6):
         HeadForm("dense"),
         HeadForm("ranked", 4e-3, 48, 4, rank=6, correction=correction),
         HeadForm("window", window=24),
-        HeadForm("blocks", 1e-2, 32, 2),
+        HeadForm("pooled", 1e-2, 32, 2),
         HeadForm("ranked", 8e-3, 32, 3, rank=3),
     ]
     heads = tuple(forms[i % len(forms)] for i in range(H))
     ranked = sum(form.kind == "ranked" for form in heads)
     maps = torch.randn(2, ranked, D, 8, generator=torch.Generator().manual_seed(9))
-    return LayerForms(heads, causal, BLOCK, 3, 12, maps[0] * 0.4, maps[1] * 0.4)
+    return LayerForms(heads, causal, BLOCK, 3, 12, 24, maps[0] * 0.4, maps[1] * 0.4)
 
 
 def by_native(dtype, graph=False):
@@ -73,7 +74,7 @@ def softmax_attention(q, k, v, mask, scale):
 
 
 def kept_by_hand(q, k, v, forms, h, I, b, valid, scale):
-    """The far keys of one unit, its dropped mass and mean value, from the formula alone."""
+    """The far keys of one unit, what it drops with its mass and mean value, from the formula."""
     T, g, form = q.shape[2], h // (q.shape[1] // k.shape[1]), forms.heads[h]
     i0 = I * forms.block
     i1 = min(T, i0 + forms.block)
@@ -102,13 +103,13 @@ def kept_by_hand(q, k, v, forms, h, I, b, valid, scale):
         mass.append(torch.softmax((x[s] @ y.T).masked_fill(~sees, -math.inf), 0))
     first = real.nonzero()[:, 0][: forms.first].tolist()
     if not mass:
-        return far, list(near), i0, i1, 0.0, None
+        return far, list(near), i0, i1, [], 0.0, None
     mean = torch.stack(mass).mean(0)
     keys = [j for j in far if j in first or mean[j] >= form.threshold]
     gone = [j for j in far if j not in keys]
     lost = float(mean[gone].sum()) if gone else 0.0
     value = (mean[gone] @ v[b, g, gone]) / lost if lost else None
-    return keys, list(near), i0, i1, lost, value
+    return keys, list(near), i0, i1, gone, lost, value
 
 
 @pytest.mark.parametrize("by", COMPUTED_BY)
@@ -124,7 +125,7 @@ def test_the_output_is_that_of_the_kept_keys_one_unit_at_a_time(causal, pad, by)
     for h in (0, 2, 4, 5):
         for b in range(B):
             for I in range(-(-T // BLOCK)):
-                keys, near, i0, i1, lost, value = kept_by_hand(
+                keys, near, i0, i1, gone, lost, value = kept_by_hand(
                     q, k, v, forms, h, I, b, valid, scale
                 )
                 for i in range(i0, i1):
@@ -136,9 +137,17 @@ def test_the_output_is_that_of_the_kept_keys_one_unit_at_a_time(causal, pad, by)
                     else:
                         own = list(range(i0, i + 1)) if causal else []
                         these = [j for j in {*keys, *near, *own} if valid is None or valid[b, j]]
-                        p = torch.softmax(q[b, h, i] @ k[b, h // 2, these].T * scale, 0)
-                        expected = p @ v[b, h // 2, these]
-                        weight = forms.heads[h].correction * lost
+                        kinds, numbers = [k[b, h // 2, these]], [torch.ones(len(these))]
+                        values, form = [v[b, h // 2, these]], forms.heads[h]
+                        for m in {j // forms.group for j in gone if form.kind == "pooled"}:
+                            some = [j for j in gone if j // forms.group == m]
+                            kinds.append(k[b, h // 2, some].mean(0, keepdim=True))
+                            values.append(v[b, h // 2, some].mean(0, keepdim=True))
+                            numbers.append(torch.tensor([float(len(some))]))
+                        scores = q[b, h, i] @ torch.cat(kinds).T * scale
+                        p = torch.softmax(scores + torch.cat(numbers).log(), 0)
+                        expected = p @ torch.cat(values)
+                        weight = form.correction * lost
                         if weight:
                             expected = (1 - weight) * expected + weight * value
                     torch.testing.assert_close(out[b, h, i], expected, atol=1e-5, rtol=1e-4)
@@ -161,7 +170,7 @@ def test_all_forms_of_computing_agree(shape, causal, pad):
             attend_kept(q, k, v, kept, 0.2, valid, by), true, atol=1e-5, rtol=1e-5
         )
     mask = kept.mask(T, T) & allowed(T, causal, valid)
-    bare = attend_kept(q, k, v, replace(kept, mean=None, weight=None), 0.2, valid)
+    bare = attend_kept(q, k, v, replace(kept, mean=None, weight=None, pooled=None), 0.2, valid)
     torch.testing.assert_close(bare, softmax_attention(q, k, v, mask, 0.2), atol=1e-5, rtol=1e-5)
 
 
@@ -214,13 +223,35 @@ def test_work_counts_pairs_and_the_rows_that_choose():
     q, k, v = data(B=1, H=2, G=1, T=128)
     heads = (HeadForm("window", window=32), HeadForm("ranked", 1.0, 32, 4, rank=4))
     maps = torch.randn(1, 16, 4)
-    forms = LayerForms(heads, False, BLOCK, 0, 8, maps, maps)
+    forms = LayerForms(heads, False, BLOCK, 0, 8, to_x=maps, to_y=maps)
     kept = keep_keys(q, k, v, forms, scale=0.25)
     near = (64 + 96 + 96 + 64) * 32  # both ways: a block, and a window on each side
     assert kept.pairs(128).tolist() == [near, near]
     shares = work_shares(kept, forms, 128, 16)
     assert shares[0] == near / 128**2
     assert shares[1] == pytest.approx(near / 128**2 + 4 / 32 * (4 / 16) / 2)
+
+
+def test_a_pooled_head_counts_one_pair_more_per_query_and_group():
+    q, k, v = data(B=1, H=1, G=1, T=130)
+    form = HeadForm("pooled", 1.0, 32, 4)
+    # causal windows begin at 0, 0, 32, 64 and 96: 0, 0, 1, 1 and 2 groups lie before them
+    for causal, groups in ((False, 3 * 130), (True, 32 * (0 + 0 + 1 + 1) + 2 * 2)):
+        forms = LayerForms((form,), causal, BLOCK, 0, 8, group=64)
+        kept = keep_keys(q, k, v, forms, scale=0.25)
+        bare = replace(kept, pooled=None)
+        assert float(kept.pairs(130) - bare.pairs(130)) == groups
+
+
+def test_groups_of_equal_keys_are_exact():
+    """Where the keys of a group are all the same, pooling them loses nothing."""
+    q, k, v = data(B=1, H=2, G=1, T=256)
+    k = k[:, :, ::64].repeat_interleave(64, 2)
+    form = HeadForm("pooled", 1.0, 32, 2)  # drops all that is far
+    forms = LayerForms((form,) * 2, False, BLOCK, 0, 8, group=64)
+    out = planned_attention(q, k, v, forms, scale=0.25)
+    full = full_attention(q, k, v, False, 0.25, None)
+    torch.testing.assert_close(out, full, atol=1e-5, rtol=1e-5)
 
 
 def test_sampled_rows_lie_before_the_block_or_inside_it():
@@ -238,9 +269,14 @@ def test_half_precision_is_computed_in_float32(dtype):
     torch.testing.assert_close(out.float(), expected.to(dtype).float(), atol=1e-5, rtol=1e-5)
 
 
-def test_gradients_flow_through_the_torch_form():
+@pytest.mark.parametrize("padding", [None, slice(40), slice(40, None)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_gradients_flow_through_the_torch_form(causal, padding):
     q, k, v = (x.requires_grad_() for x in data(T=80))
-    planned_attention(q, k, v, menu(6, True)).sum().backward()
+    valid = torch.ones(len(q), 80, dtype=torch.bool)
+    if padding is not None:
+        valid[0, padding] = False
+    planned_attention(q, k, v, menu(6, causal), valid=valid).sum().backward()
     assert all(x.grad is not None and bool(x.grad.isfinite().all()) for x in (q, k, v))
 
 
@@ -275,14 +311,15 @@ def test_a_unit_without_keys_gives_zero():
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (lambda: HeadForm("sparse"), "one of dense, window, blocks, ranked, not 'sparse'"),
+        (lambda: HeadForm("sparse"), "one of dense, window, blocks, ranked, pooled, not 'sparse'"),
         (lambda: HeadForm("blocks", 2.0), "threshold of a head must be from 0 to 1, not 2.0"),
         (lambda: HeadForm("blocks", correction=-1), "correction of a head must be from 0 to 1"),
         (lambda: HeadForm("ranked"), "needs a rank"),
+        (lambda: HeadForm("pooled", correction=0.5), "a pooled head drops nothing"),
         (lambda: HeadForm("window", window=-1), "must be 0 or more"),
         (lambda: LayerForms((HeadForm("blocks", window=8),)), "must cover the sampled rows"),
         (lambda: LayerForms((HeadForm("ranked", window=64, rank=4),)), "1 ranked heads need"),
-        (lambda: LayerForms((), block=0), "block and stride must be at least 1"),
+        (lambda: LayerForms((), block=0), "block, stride and group must be at least 1"),
         (lambda: planned_attention(*data(), menu(5, True)), "5 forms were given for 6 heads"),
         (lambda: by_native(torch.float64), "the native kernel cannot compute this: "),
         (lambda: by_native(torch.float32, True), "the native kernel cannot compute this: "),

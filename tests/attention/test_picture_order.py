@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from eigenlens.attention import HeadForm, LayerForms, planned_attention
-from eigenlens.attention.head_forms import full_attention
+from eigenlens.attention.attend_by_forms import full_attention
 from eigenlens.attention.picture_order import picture_order
 from eigenlens.errors import EigenlensError
 

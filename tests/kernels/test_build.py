@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from eigenlens.attention.head_forms import HeadForm, LayerForms, keep_keys
+from eigenlens.attention.head_forms import HeadForm, LayerForms
+from eigenlens.attention.head_keys import keep_keys
 from eigenlens.attention.kept_attention import attend_kept
 from eigenlens.kernels import build, native
 

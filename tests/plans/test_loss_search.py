@@ -10,7 +10,7 @@ from scipy import stats
 import eigenlens as el
 from eigenlens.attention import HeadForm
 from eigenlens.captures import Site
-from eigenlens.plans import loss_search, make_sparse_plan
+from eigenlens.plans import loss_search, make_sparse_plan, plan_inputs
 from eigenlens.plans.allocation import Allocation, Candidate
 from eigenlens.plans.calibration import (
     CHOOSING,
@@ -276,8 +276,8 @@ def test_a_compiler_that_fails_is_said_once_and_torch_computes(monkeypatch, stud
     ],
 )
 def test_inputs_are_asked_for_so_that_every_part_gets_some(kind, length, documents, expected):
-    fitted = make_sparse_plan._fitted(length, documents, kind)
+    fitted = plan_inputs._fitted(length, documents, kind)
     assert fitted == expected
-    asked = make_sparse_plan._request(("text",), length, documents, fitted, 0, True)
+    asked = plan_inputs._request(("text",), length, documents, fitted, 0, True)
     held = round(asked.max_inputs * asked.held_out)
     assert held == 4 * documents and asked.max_inputs - held >= 2

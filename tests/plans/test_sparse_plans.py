@@ -13,7 +13,7 @@ import torch
 
 import eigenlens as el
 from eigenlens.attention import planned_attention
-from eigenlens.attention.head_forms import keep_keys
+from eigenlens.attention.head_keys import keep_keys
 from eigenlens.captures import AttentionCall, Site
 from eigenlens.plans.gradients import TaskGradients, task_gradients
 from eigenlens.plans.menu import try_options
@@ -367,6 +367,8 @@ def test_errors_of_the_menu_are_those_of_the_output(causal, length, before_pictu
         torch.testing.assert_close(
             tried.error[i], expected, rtol=5e-2, atol=1e-5, msg=lambda m, o=option: f"{o}: {m}"
         )
+    # causal models gain nothing by it
+    assert any(option.kind == "pooled" for option in tried.options) is not causal
     # a lower threshold costs more and errs less, before the correction
     blocks = [i for i, option in enumerate(tried.options) if option.kind == "blocks"]
     assert (tried.pairs[blocks].diff(dim=0) >= 0).all()

@@ -22,6 +22,7 @@ import torch
 
 from eigenlens import load, study
 from eigenlens.run.checkpoints import Checkpoints
+from eigenlens.run.files import LOCK
 
 WATCHED = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod")
 
@@ -81,9 +82,15 @@ def standing_of(folder):
     return last and (last["number"], "{stage} {group}".format(**last["standing"]))
 
 
+def tidy(folder):
+    """Remove what an attempt leaves that is killed after the study is written."""
+    shutil.rmtree(folder / "unfinished", ignore_errors=True)
+    (folder / LOCK).unlink(missing_ok=True)
+
+
 def put_aside(folder):
     """A finished study makes room for another one, and is kept to be looked at."""
-    shutil.rmtree(folder / "unfinished", ignore_errors=True)
+    tidy(folder)
     folder.rename(folder.with_name(f"{folder.name} {len(list(folder.parent.iterdir()))}"))
 
 
@@ -123,6 +130,7 @@ def main():
                 event, at_the_end = 1, True
     if not (folder / "study.json").is_file():
         run(model, data, folder, options)
+    tidy(folder)
     print(json.dumps({"kills": len(stages), "stages": stages}))
 
 

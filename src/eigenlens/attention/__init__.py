@@ -17,9 +17,10 @@ from . import (  # noqa: F401  each makes its mechanism known
     uniform_keys,
     window,
 )
+from .attend_by_forms import planned_attention
 from .call_terms import CallTerms
 from .contract import Mechanism, Settings, Shape
-from .head_forms import HeadForm, LayerForms, planned_attention
+from .head_forms import HeadForm, LayerForms
 from .head_mix import HeadMix
 from .registry import find, interface, make, mechanism, mechanisms, register, registered
 

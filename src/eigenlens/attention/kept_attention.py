@@ -3,12 +3,17 @@
     out_i = (1 − w_I) Σ_{j ∈ K(I) ∪ I≤i} softmax_j(q_i·k_j/√d) v_j + w_I v̄_I
 
 for query i of block I, with the kept keys `K(I)`, the keys of its own block up to i if the call is
-causal, and the mean value `v̄_I` of what was dropped with its weight `w_I`. `reference` is dense and
-masked, `by_torch` gathers keys and runs torch's own attention, `native` is compiled C++.
+causal, and the mean value `v̄_I` of what was dropped with its weight `w_I`. In a pooled head the
+softmax also has one key for every group g of keys, at the mean `k̄_Ig` of those of its keys that
+block I dropped, with the score `q_i·k̄_Ig/√d + log n_Ig` for n dropped keys.
+
+`reference` is dense and masked, `by_torch` gathers keys and runs torch's own attention, `native` is
+compiled C++.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -74,10 +79,47 @@ def reference(
     mask = kept.mask(T, S)
     if valid is not None:
         mask = mask & valid[:, None, None]
-    scores = q.unflatten(1, (G, H // G)) @ k[:, :, None].transpose(3, 4) * scale  # (B, G, R, T, S)
-    mask = mask.unflatten(1, (G, H // G))
-    pattern = torch.softmax(scores.masked_fill(~mask, -torch.inf), -1).nan_to_num()
-    return (pattern @ v[:, :, None]).flatten(1, 2)
+    k, v = (x.repeat_interleave(H // G, 1) for x in (k, v))
+    scores = (q @ k.transpose(2, 3) * scale).masked_fill(~mask, -torch.inf)  # (B, H, T, S)
+    if kept.pooled is None:
+        return torch.softmax(scores, -1).nan_to_num() @ v
+    means, values, terms = pooled_keys(k, v, kept, valid)
+    unit = torch.arange(T, device=q.device) // kept.block
+    more = torch.einsum("bhtd,bhtgd->bhtg", q, means[:, :, unit]) * scale + terms[:, :, unit]
+    pattern = torch.softmax(torch.cat([scores, more], 3), -1).nan_to_num()
+    groups = torch.einsum("bhtg,bhtge->bhte", pattern[..., S:], values[:, :, unit])
+    return pattern[..., :S] @ v + groups
+
+
+def pooled_keys(
+    k: Tensor, v: Tensor, kept: KeptKeys, valid: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What every unit dropped, in groups.
+
+    Mean keys `(B,H,N,M,D)`, mean values `(B,H,N,M,E)`, and what is added to their scores, `log n
+    (B,H,N,M)`: −∞ where nothing was dropped, and in heads that do not pool. `k (B,H,S,D)` and
+    `v (B,H,S,E)` are repeated for grouped queries.
+    """
+    assert kept.pooled is not None
+    S, size = k.shape[2], kept.group
+    dropped = ~kept.listed_or_near(S)  # (B, H, N, S)
+    if kept.causal:
+        dropped &= torch.arange(S, device=k.device) < kept.ranges[..., :1]
+    if valid is not None:
+        dropped &= valid[:, None, None]
+    short = -S % size
+    dropped = torch.nn.functional.pad(dropped, (0, short)).unflatten(3, (-1, size)).to(k)
+    number = dropped.sum(4)  # (B, H, N, M)
+    means, values = (
+        torch.einsum(
+            "bhnmg,bhmgd->bhnmd",
+            dropped,
+            torch.nn.functional.pad(x, (0, 0, 0, short)).unflatten(2, (-1, size)),
+        )
+        / number.clamp_min(1)[..., None]
+        for x in (k, v)
+    )
+    return means, values, (number * kept.pooled[:, None, None]).log()
 
 
 def by_torch(
@@ -85,7 +127,7 @@ def by_torch(
 ) -> Tensor:
     """Gather the kept keys; units with about as many keys run as one batch of torch's attention.
 
-    Own block and past are two attentions, joined through their log-sum-exp ℓ:
+    Own block, past and groups are attentions of their own, joined through their log-sum-exp ℓ:
     `out = (1 − w) o_own + w o_past`, `w = σ(ℓ_past − ℓ_own)`.
     """
     (B, H, T, D), (_, G, S, E), block = q.shape, v.shape, kept.block
@@ -94,6 +136,13 @@ def by_torch(
     rows = torch.nn.functional.pad(q, (0, 0, 0, short)) if short else q
     units = rows.reshape(B * H * N, block, D)
     out, mass = units.new_zeros(B * H * N, block, E), units.new_full((B * H * N, block), -torch.inf)
+
+    def join(some: Tensor, o: Tensor, l: Tensor) -> None:
+        both = torch.logaddexp(mass[some], l)
+        weight = torch.exp(l - both).nan_to_num()[..., None].to(out.dtype)
+        out[some] = torch.lerp(out[some], o, weight)
+        mass[some] = both
+
     index = torch.arange(B * H * N, device=device)
     b, g = index // (H * N), index // N % H // (H // G)
     base = (b * G + g) * S  # the first key of a unit's head among all keys
@@ -106,7 +155,7 @@ def by_torch(
         hidden = ~inside if gone is None else ~inside | gone[own]
         later = torch.ones(block, block, dtype=torch.bool, device=device).triu(1)
         for some in index.split(max(1, GATHERED // (block * (D + E)))):
-            mask = later | hidden[some][:, None]
+            mask = _added(later | hidden[some][:, None], q)
             out[some], mass[some] = _attend(
                 units[some], keys[own[some]], values[own[some]], scale, mask
             )
@@ -127,38 +176,54 @@ def by_torch(
             spare = place >= past[some, None]
             at = base[some, None] + at.masked_fill(spare, 0)
             hidden = spare if gone is None else spare | gone[at]
-            left_out = hidden[:, None] if bool(hidden.any()) else None
-            o, l = _attend(units[some], keys[at], values[at], scale, left_out)
-            both = torch.logaddexp(mass[some], l)
-            weight = torch.exp(l - both).nan_to_num()[..., None].to(out.dtype)
-            out[some] = torch.lerp(out[some], o, weight)
-            mass[some] = both
+            added = _added(hidden[:, None], q) if bool(hidden.any()) else None
+            join(some, *_attend(units[some], keys[at], values[at], scale, added))
+    if kept.pooled is not None:
+        for h in kept.pooled.nonzero()[:, 0].tolist():  # each takes much memory
+            of, one = h // (H // G), slice(h, h + 1)
+            rest = replace(
+                kept,
+                ranges=kept.ranges[:, one],
+                keys=kept.keys[:, one],
+                counts=kept.counts[:, one],
+                pooled=kept.pooled[one],
+            )
+            means, means_of_values, terms = (
+                x.flatten(0, 2)
+                for x in pooled_keys(k[:, of : of + 1], v[:, of : of + 1], rest, valid)
+            )
+            left = (terms > -torch.inf).any(1)  # units that do not keep every key
+            some = index.view(B, H, N)[:, h].flatten()[left]
+            numbers = terms[left][:, None]
+            join(some, *_attend(units[some], means[left], means_of_values[left], scale, numbers))
     return out.view(B, H, N * block, E)[:, :, :T]
 
 
+def _added(hidden: Tensor, like: Tensor) -> Tensor:
+    """What is added to the scores of pairs, −∞ to those that are hidden."""
+    return like.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
+
+
 def _attend(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, hidden: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, scale: float, added: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Attention of `q (U,P,D)` over `k (U,S,D)`, `v (U,S,E)`, and its log-sum-exp `(U, P)`.
 
-    `hidden (U, 1 or P, S)` are the pairs that are left out; a query without a key gets zero.
+    `added (U, 1 or P, S)` is added to the scores; a query without a key gets zero.
     """
     graph = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
     if q.device.type == "cpu" and q.shape[2] == v.shape[2] and not graph:
-        mask = None
-        if hidden is not None:
-            mask = torch.zeros(hidden.shape, dtype=q.dtype).masked_fill_(hidden, -torch.inf)
-            mask = mask[:, None].expand(-1, 1, q.shape[1], -1)
+        mask = None if added is None else added[:, None].expand(-1, 1, q.shape[1], -1)
         o, l = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q[:, None], k[:, None], v[:, None], attn_mask=mask, scale=scale
         )
         o, l = o[:, 0], l[:, 0]
-        if hidden is not None:  # what the kernel gives for a row without keys is not defined
-            alone = hidden.all(2)
+        if added is not None:  # what the kernel gives for a row without keys is not defined
+            alone = (added == -torch.inf).all(2)
             o, l = o.masked_fill(alone[..., None], 0.0), l.masked_fill(alone, -torch.inf)
         return o, l
     scores = q @ k.transpose(1, 2) * scale
-    if hidden is not None:
-        scores = scores.masked_fill(hidden, -torch.inf)
+    if added is not None:  # masked too: no gradient shall come from a row without keys
+        scores = (scores + added).masked_fill(added == -torch.inf, -torch.inf)
     l = scores.logsumexp(2)
     return (scores - l[..., None]).exp().nan_to_num() @ v, l

@@ -15,10 +15,13 @@ class KeptKeys:
     Query i of block I attends to the listed keys, to the keys of a range, and, if `causal`, to the
     keys of its own block up to i. Listed keys lie outside the range and, if causal, before the
     block. Keys that are padding may lie in a range; whoever attends leaves them out. What is
-    dropped may be put back in the mean: `out ← (1 − weight) out + weight · mean`.
+    dropped may be put back in the mean: `out ← (1 − weight) out + weight · mean`. Or it is pooled:
+    of every `group` keys in a row (in a causal call before the range), the n that are not kept are
+    attended as one key, their mean. It has their mean value, and counts n times in the softmax.
 
     Shapes: `ranges (B, H, N, 2)`, from and up to; `keys (B, H, N, K)`, of which the first `counts
-    (B, H, N)` are meant; `mean (B, H, N, E)` and `weight (B, H, N)`, or None.
+    (B, H, N)` are meant; `mean (B, H, N, E)` and `weight (B, H, N)`, or None; `pooled (H,)`
+    bool says which heads pool; None: none does.
     """
 
     block: int
@@ -28,6 +31,8 @@ class KeptKeys:
     counts: Tensor
     mean: Tensor | None = None
     weight: Tensor | None = None
+    pooled: Tensor | None = None
+    group: int = 64
 
     @property
     def past(self) -> Tensor:
@@ -37,24 +42,33 @@ class KeptKeys:
     def pairs(self, queries: int) -> Tensor:
         """How many pairs each head computes, summed over inputs, `(H,)` float64.
 
-        `queries` is the length; the last block may be shorter than the others.
+        `queries` is the length; the last block may be shorter than the others. Every group of a
+        pooled head counts, also one that is wholly kept.
         """
         N = self.counts.shape[2]
         sizes = torch.full((N,), self.block, dtype=torch.float64, device=self.counts.device)
         sizes[-1] = queries - (N - 1) * self.block
         own = (sizes * (sizes + 1) / 2).sum() * len(self.counts) if self.causal else 0.0
-        return (self.past.double() * sizes).sum((0, 2)) + own
+        past = self.past.double()
+        if self.pooled is not None:
+            end = self.ranges[..., 0] if self.causal else torch.full_like(self.counts, queries)
+            groups = (end + self.group - 1) // self.group
+            past = past + groups * self.pooled[:, None]
+        return (past * sizes).sum((0, 2)) + own
 
-    def mask(self, T: int, S: int) -> Tensor:
-        """The pairs that are attended, `(B, H, T, S)` bool; for short inputs."""
+    def listed_or_near(self, S: int) -> Tensor:
+        """The keys of every unit without its own block, `(B, H, N, S)` bool."""
         place = torch.arange(S, device=self.keys.device)
         kept = (place >= self.ranges[..., :1]) & (place < self.ranges[..., 1:])  # (B, H, N, S)
         meant = torch.arange(self.keys.shape[3], device=self.keys.device) < self.counts[..., None]
         listed = torch.where(meant, self.keys, S).long()  # what is not meant goes into a spare key
         spare = torch.zeros(*kept.shape[:3], S + 1, dtype=torch.bool, device=kept.device)
-        kept = kept | spare.scatter_(3, listed, True)[..., :S]
-        rows = torch.arange(T, device=self.keys.device)
-        pairs = kept[:, :, rows // self.block]  # (B, H, T, S)
+        return kept | spare.scatter_(3, listed, True)[..., :S]
+
+    def mask(self, T: int, S: int) -> Tensor:
+        """The pairs that are attended one by one, `(B, H, T, S)` bool; for short inputs."""
+        rows, place = (torch.arange(n, device=self.keys.device) for n in (T, S))
+        pairs = self.listed_or_near(S)[:, :, rows // self.block]  # (B, H, T, S)
         if self.causal:
             start = rows[:, None] // self.block * self.block
             pairs = pairs | (place >= start) & (place <= rows[:, None])

@@ -42,7 +42,7 @@ def computes(form: str, *tensors: Tensor) -> bool:
 def attend(
     q: Tensor, k: Tensor, v: Tensor, kept: KeptKeys, scale: float, valid: Tensor | None
 ) -> Tensor:
-    """Attend from every block of queries to its keys, with the mean of what was dropped.
+    """Attend from every block of queries to its keys, with the means of what was dropped.
 
     Shapes: `q (B,H,T,D)`, `k (B,G,S,D)`, `v (B,G,S,E)`, `valid (B,S)` bool. The output `(B,H,T,E)`
     lies in memory as `(B,T,H,E)`.
@@ -53,10 +53,11 @@ def attend(
     valid = None if valid is None else valid.contiguous()
     _library().attend(
         *map(_pointer, (q, k, v, out)),
-        _numbers((B, H, G, T, S, D, E, kept.block, kept.causal, kept.keys.shape[3])),
+        _numbers((B, H, G, T, S, D, E, kept.block, kept.causal, kept.keys.shape[3], kept.group)),
         _numbers([*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *out.stride()[:3]]),
         ctypes.c_float(scale),
-        *map(_pointer, (kept.keys, kept.counts, kept.ranges, valid, kept.mean, kept.weight)),
+        *map(_pointer, (kept.keys, kept.counts, kept.ranges, valid)),
+        *map(_pointer, (kept.mean, kept.weight, kept.pooled)),
         torch.get_num_threads(),
     )
     return out

@@ -1,7 +1,8 @@
 // Attention of blocks of queries to chosen keys, on the CPU.
 //
 // `attend` computes the exact softmax of a block of queries over a list of keys, a range of keys and,
-// if causal, the block's own keys up to each query. `choose` makes the lists from a few exact rows.
+// if causal, the block's own keys up to each query; in a pooled head also over the means of what is
+// dropped, in groups. `choose` makes the lists from a few exact rows.
 // Keys are packed into panels of PANEL columns, so that a gathered key costs what any other key costs.
 // A unit is a block of queries of one head: ((b * H) + h) * N + I.
 #include <algorithm>
@@ -141,6 +142,61 @@ struct Space {
   std::vector<const float*> rows;
 };
 
+// Sums of the keys and of the values of every group of keys in a row, and how many they are.
+struct GroupSums {
+  int64_t B, G, S, D, E, size, number;
+  std::vector<float> key, value, count;
+  GroupSums(int64_t B, int64_t G, int64_t S, int64_t D, int64_t E, int64_t size)
+      : B(B), G(G), S(S), D(D), E(E), size(size), number((S + size - 1) / size) {}
+  void add_up(const View& K, const View& V, const uint8_t* valid, int32_t threads) {
+    key.assign(B * G * number * D, 0.0f);
+    value.assign(B * G * number * E, 0.0f);
+    count.assign(B * G * number, 0.0f);
+#pragma omp parallel for num_threads(threads)
+    for (int64_t at = 0; at < B * G * number; at++) {
+      const int64_t b = at / (G * number), g = at / number % G, m = at % number;
+      for (int64_t j = m * size; j < std::min(S, (m + 1) * size); j++) {
+        if (valid && !valid[b * S + j]) continue;
+        for (int64_t d = 0; d < D; d++) key[at * D + d] += K.at[b * K.b + g * K.h + j * K.t + d];
+        for (int64_t e = 0; e < E; e++) value[at * E + e] += V.at[b * V.b + g * V.h + j * V.t + e];
+        count[at] += 1;
+      }
+    }
+  }
+};
+
+// What a unit leaves of the groups: sums of keys and values without those it attends one by one.
+struct Rest {
+  const GroupSums& sums;
+  std::vector<float> key, value, left;
+  explicit Rest(const GroupSums& sums) : sums(sums) {}
+  // All groups of the keys before `limit`; how many. In a causal call the last may be a part of a
+  // group, which is added up anew, so that nothing depends on a later key.
+  int64_t of_unit(int64_t b, int64_t g, int64_t limit, bool causal, const float* kb, const float* vb, int64_t kt, int64_t vt,
+                  const uint8_t* stands) {
+    const int64_t size = sums.size, groups = (limit + size - 1) / size, at = (b * sums.G + g) * sums.number;
+    const int64_t ready = causal ? limit / size : groups, D = sums.D, E = sums.E;
+    key.assign(&sums.key[at * D], &sums.key[at * D] + ready * D);
+    value.assign(&sums.value[at * E], &sums.value[at * E] + ready * E);
+    left.assign(&sums.count[at], &sums.count[at] + ready);
+    key.resize(groups * D, 0.0f);
+    value.resize(groups * E, 0.0f);
+    left.resize(groups, 0.0f);
+    for (int64_t j = ready * size; j < limit && ready < groups; j++) add(j, 1.0f, kb, vb, kt, vt, stands);
+    return groups;
+  }
+  void take(int64_t j, const float* kb, const float* vb, int64_t kt, int64_t vt, const uint8_t* stands) {
+    add(j, -1.0f, kb, vb, kt, vt, stands);
+  }
+  void add(int64_t j, float sign, const float* kb, const float* vb, int64_t kt, int64_t vt, const uint8_t* stands) {
+    if (stands && !stands[j]) return;
+    const int64_t m = j / sums.size, D = sums.D, E = sums.E;
+    for (int64_t d = 0; d < D; d++) key[m * D + d] += sign * kb[j * kt + d];
+    for (int64_t e = 0; e < E; e++) value[m * E + e] += sign * vb[j * vt + e];
+    left[m] += sign;
+  }
+};
+
 // keys (n rows) as columns: to (D, PANEL)
 void pack_keys(const float* const* rows, int64_t n, int64_t D, float* to) {
   for (int64_t j = 0; j < n; j += W) {
@@ -156,14 +212,17 @@ void pack_keys(const float* const* rows, int64_t n, int64_t D, float* to) {
 
 extern "C" void attend(const float* q, const float* k, const float* v, float* out, const int64_t* sizes, const int64_t* strides,
                        float scale, const int32_t* keys, const int32_t* counts, const int32_t* ranges, const uint8_t* valid,
-                       const float* mix, const float* weight, int32_t threads) {
+                       const float* mix, const float* weight, const uint8_t* pooled, int32_t threads) {
   const int64_t B = sizes[0], H = sizes[1], G = sizes[2], T = sizes[3], S = sizes[4], D = sizes[5], E = sizes[6], block = sizes[7],
-                causal = sizes[8], width = sizes[9];
+                causal = sizes[8], width = sizes[9], group = sizes[10];
   const int64_t N = (T + block - 1) / block, EW = rounded(E);
   const View Q{q, strides[0], strides[1], strides[2]}, K{k, strides[3], strides[4], strides[5]}, V{v, strides[6], strides[7], strides[8]};
+  GroupSums sums(B, G, S, D, E, group);
+  if (pooled) sums.add_up(K, V, valid, threads);
 #pragma omp parallel num_threads(threads)
   {
     Space s;
+    Rest rest(sums);
     s.q.resize(block * D);
     s.keys.resize(D * PANEL);
     s.values.resize(PANEL * EW);
@@ -173,7 +232,6 @@ extern "C" void attend(const float* q, const float* k, const float* v, float* ou
     s.total.resize(block);
     s.gone.resize(PANEL);
     s.rows.resize(PANEL);
-    std::vector<int32_t> list(PANEL);
 #pragma omp for schedule(dynamic, 1)
     for (int64_t turn = 0; turn < B * H * N; turn++) {
       const int64_t I = N - 1 - turn / (B * H), bh = turn % (B * H), b = bh / H, h = bh % H, g = h / (H / G), u = bh * N + I;
@@ -187,26 +245,12 @@ extern "C" void attend(const float* q, const float* k, const float* v, float* ou
       std::fill(s.total.begin(), s.total.end(), 0.0f);
       const int64_t low = ranges[2 * u], high = ranges[2 * u + 1], listed = counts ? counts[u] : 0;
       const int64_t near = high - low, own = causal ? rows : 0, number = listed + near + own;
-      int64_t done = 0;
-      while (done < number) {
-        // a panel holds listed and near keys, or the block's own
-        const bool mine = done >= listed + near;
-        const int64_t n = std::min<int64_t>(mine ? PANEL : std::min<int64_t>(PANEL, listed + near - done), number - done);
-        bool gone = false;
-        for (int64_t j = 0; j < n; j++) {
-          const int64_t at = done + j;
-          const int64_t key = mine ? begin + at - listed - near : at < listed ? keys[u * width + at] : low + at - listed;
-          s.rows[j] = kb + key * K.t;
-          list[j] = key;
-          s.gone[j] = stands && !stands[key] ? NONE : 0.0f;
-          gone |= stands && !stands[key];
-        }
+      // the n keys whose rows, values and `gone` were gathered; an own key hides from the queries before it
+      auto attend_panel = [&](int64_t n, bool gone, bool mine, int64_t skipped) {
         const int64_t padded = rounded(n);
         for (int64_t j = n; j < padded; j++) s.gone[j] = NONE;
         gone |= padded > n;
-        const int64_t skipped = mine ? done - listed - near : 0;  // rows before the panel's first key
         pack_keys(s.rows.data(), n, D, s.keys.data());
-        for (int64_t j = 0; j < n; j++) std::memcpy(&s.values[j * EW], vb + list[j] * V.t, E * 4);
         for (int64_t j = n; j < padded; j++) std::memset(&s.values[j * EW], 0, EW * 4);
         product<false>(&s.q[skipped * D], D, s.keys.data(), PANEL, &s.scores[skipped * PANEL], PANEL, rows - skipped, padded, D);
         for (int64_t r = skipped; r < rows; r++) {
@@ -241,7 +285,43 @@ extern "C" void attend(const float* q, const float* k, const float* v, float* ou
           s.total[r] += sum(added);
         }
         product<true>(&s.scores[skipped * PANEL], PANEL, s.values.data(), EW, &s.out[skipped * EW], EW, rows - skipped, EW, padded);
+      };
+      int64_t done = 0;
+      while (done < number) {
+        // a panel holds listed and near keys, or the block's own
+        const bool mine = done >= listed + near;
+        const int64_t n = std::min<int64_t>(mine ? PANEL : std::min<int64_t>(PANEL, listed + near - done), number - done);
+        bool gone = false;
+        for (int64_t j = 0; j < n; j++) {
+          const int64_t at = done + j;
+          const int64_t key = mine ? begin + at - listed - near : at < listed ? keys[u * width + at] : low + at - listed;
+          s.rows[j] = kb + key * K.t;
+          s.gone[j] = stands && !stands[key] ? NONE : 0.0f;
+          gone |= stands && !stands[key];
+          std::memcpy(&s.values[j * EW], vb + key * V.t, E * 4);
+        }
+        attend_panel(n, gone, mine, mine ? done - listed - near : 0);
         done += n;
+      }
+      if (pooled && pooled[h]) {
+        const int64_t groups = rest.of_unit(b, g, causal ? low : S, causal, kb, vb, K.t, V.t, stands);
+        for (int64_t j = 0; j < listed; j++) rest.take(keys[u * width + j], kb, vb, K.t, V.t, stands);
+        if (!causal)
+          for (int64_t j = low; j < high; j++) rest.take(j, kb, vb, K.t, V.t, stands);
+        int64_t n = 0;
+        for (int64_t m = 0; m < groups; m++) {
+          if (rest.left[m] > 0) {
+            const float by = 1.0f / rest.left[m];
+            for (int64_t d = 0; d < D; d++) rest.key[m * D + d] *= by;
+            for (int64_t e = 0; e < E; e++) s.values[n * EW + e] = rest.value[m * E + e] * by;
+            s.rows[n] = &rest.key[m * D];
+            s.gone[n++] = std::log(rest.left[m]);
+          }
+          if (n == PANEL || (n && m + 1 == groups)) {
+            attend_panel(n, true, false, 0);
+            n = 0;
+          }
+        }
       }
       const float lost = weight ? weight[u] : 0.0f;
       for (int64_t r = 0; r < rows; r++) {

@@ -75,8 +75,10 @@ class Allocation:
             "window": per_pair(NEAR),
             "blocks": per_pair(GATHERED),
             "ranked": per_pair(GATHERED),
+            "pooled": per_pair(GATHERED),
         }
-        choosing = {"blocks": per_pair(CHOOSING), "ranked": per_pair(RANKED)}
+        choosing = {name: per_pair(CHOOSING) for name in ("blocks", "pooled")}
+        choosing["ranked"] = per_pair(RANKED)
         for i, option in enumerate(tried.options):
             seconds = tried.pairs[i] * attended[option.kind]
             seconds = seconds + tried.sampled[i] * choosing.get(option.kind, 0.0)
@@ -198,5 +200,6 @@ def _settings(form: Any) -> dict[str, Any]:
         "window": ("window",),
         "blocks": ("threshold", "window", "samples", "correction"),
         "ranked": ("threshold", "window", "samples", "rank", "correction"),
+        "pooled": ("threshold", "window", "samples"),
     }[form.kind]
     return {name: getattr(form, name) for name in names}

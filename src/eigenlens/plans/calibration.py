@@ -23,7 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..attention.head_forms import HeadForm, LayerForms, full_attention, keep_keys
+from ..attention.attend_by_forms import full_attention
+from ..attention.head_forms import HeadForm, LayerForms
+from ..attention.head_keys import keep_keys
 from ..attention.kept_attention import Form, attend_kept
 from ..cache import cache_folder
 from ..errors import EigenlensError, EigenlensWarning

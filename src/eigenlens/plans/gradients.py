@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..attention.head_forms import full_attention
+from ..attention.attend_by_forms import full_attention
 from ..captures import AttentionCall, Site, replace_attention
 from ..data.inputs import Batch
 from ..models.forward import Prefilled, prefill_of

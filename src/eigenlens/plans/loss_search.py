@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..attention.head_forms import full_attention
+from ..attention.attend_by_forms import full_attention
 from ..captures import AttentionCall, Site, replace_attention
 from ..data.inputs import Batch
 from ..models.forward import prefill_of

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from ..attention.head_forms import LayerForms
 from ..captures import AttentionCall, Site, SiteInfo, capture
-from ..data.arrays import is_array
 from ..data.images import tokens_before_patches
-from ..data.inputs import Batch, Inputs, Request, prepare
-from ..data.split import FIT
-from ..display import numbered
+from ..data.inputs import Batch, Inputs
 from ..errors import EigenlensError
 from ..kernels.build import kernel
 from ..models.forward import forward_of
@@ -27,23 +22,16 @@ from ..models.weights import sample_weights
 from ..passes.facts import Facts
 from ..run.progress import Progress
 from ..run.result_folder import check_output_dir
-from ..shell import option
 from ..studies import Study
 from .allocation import NOTHING, Allocation, Candidate
 from .calibration import Calibration, calibrate
 from .gradients import task_gradients
-from .held_out import check_share, documents_first, names_of, use_studied_model
+from .held_out import check_share, names_of, use_studied_model
 from .loss_search import PAYS, TimeOfPass, pays_from, search, time_of_pass
 from .menu import Tried, try_options
+from .plan_inputs import check_number, prepare_plan_inputs
 from .result import KEPT, KEPT_OF_MODEL, Choice, Plan
 from .sparse_plan import SHORTEST, SparsePlan
-
-DOCUMENTS = 8
-"""Documents to choose on, and as many to check on."""
-MOST_FITTED = 4
-"""Inputs that forms are tried on, at the most."""
-FIT_TOKENS = 8192
-"""In a language model they have about so many tokens together."""
 
 
 def make_sparse_plan(
@@ -69,19 +57,22 @@ def make_sparse_plan(
     begin = time.perf_counter()
     if budget is not None:
         check_share("budget", budget)
-    _check_inputs(max_inputs, loss is not None)
+    check_number(max_inputs, loss is not None)
     opened = study if isinstance(study, Study) else Study.open(study)
     folder = check_output_dir(output_dir, overwrite, "plan")
     stored = opened.request
     with use_studied_model(opened, model, data, device) as used:
         loaded = used.model
-        names = names_of(stored, data, loaded, used.scratch)
         length = max_length if max_length is not None else stored.max_length
-        length = opened.length if length is None else length
-        documents = max_inputs if max_inputs is not None else DOCUMENTS if loss else 1
-        fitted = _fitted(length, documents, loaded.kind)
-        request = _request(names, length, documents, fitted, stored.seed, loss is not None)
-        prepared = _prepare(loaded, request, used.scratch, documents, fitted, loss is not None)
+        prepared = prepare_plan_inputs(
+            loaded,
+            names_of(stored, data, loaded, used.scratch),
+            opened.length if length is None else length,
+            max_inputs,
+            stored.seed,
+            loss is not None,
+            used.scratch,
+        )
         request, ready, rows = prepared.request, prepared.inputs, prepared.rows
         batches = {
             name: [ready.make(some[i : i + 1]) for i in range(len(some))]
@@ -127,111 +118,6 @@ def make_sparse_plan(
     if folder is not None:
         found.save(folder)
     return found
-
-
-def _request(
-    names: tuple[str, ...], length: int, documents: int, fitted: int, seed: int, checks: bool
-) -> Request:
-    if not checks:
-        return Request(names, length, 2 * max(documents, 2), 0.5, seed, False)
-    # of 8 groups of documents three choose, three check, and two are left for an evaluation
-    # at least two to fit, as every study has; more where few are used, from different documents
-    held = 4 * documents
-    fit = max(2, fitted, held // 3 if fitted == MOST_FITTED else 0)
-    return Request(names, length, max(fit + held, 3), held / (fit + held), seed, False)
-
-
-def _fitted(length: int, documents: int, kind: str) -> int:
-    """Inputs that forms are tried on.
-
-    In a language model every token of an input tells something, in any other the input as a whole:
-    those take as many of any length.
-    """
-    most = FIT_TOKENS // max(length, 1) if kind == "decoder" else MOST_FITTED
-    return max(1, min(MOST_FITTED, most, documents))
-
-
-def _rows(ready: Inputs, documents: int, fitted: int, checks: bool) -> dict[str, np.ndarray]:
-    """Which inputs are fitted on, which choose a plan, and which check it."""
-    fit = np.flatnonzero(ready.buckets == FIT)
-    if not checks:
-        return {"fit": fit[:documents]}
-    groups = ready.groups[1:]
-    parts = {
-        "fit": documents_first(ready, fit)[:fitted],
-        "choose": _of_groups(ready, groups[::3])[:documents],
-        "check": _of_groups(ready, groups[1::3])[:documents],
-    }
-    if len(parts["check"]) < 2 or len(parts["choose"]) < 2 or not len(fit):
-        raise EigenlensError(
-            f"no held-out documents are left to choose and check a plan on: of {ready.length}"
-            f" tokens each there are {len(fit)} inputs to fit, {len(parts['choose'])} to choose on"
-            f" and {len(parts['check'])} to check on, and a plan needs 1, 2 and 2; give more data,"
-            f" or a smaller {option('max_length', None)}"
-        )
-    return parts
-
-
-def _check_inputs(number: int | None, checks: bool) -> None:
-    least = 2 if checks else 1
-    if number is not None and number < least:
-        what = "a plan within a loss" if checks else "a plan of blocks"
-        raise EigenlensError(
-            f"{what} needs at least {numbered(least, 'input')} to choose on, not {number}; raise"
-            f" {option('max_inputs', None)}"
-        )
-
-
-@dataclass
-class _Prepared:
-    """The inputs of a plan, and which of them are for what."""
-
-    request: Request
-    inputs: Inputs
-    rows: dict[str, np.ndarray]
-    notes: list[str] = field(default_factory=list)
-
-
-def _prepare(
-    model: Model, request: Request, scratch: Path, documents: int, fitted: int, checks: bool
-) -> _Prepared:
-    """One input per document if enough documents are long enough, else documents joined.
-
-    A single long text is what a plan is for, and may lose more than short ones in a row.
-    """
-
-    def prepared(request: Request) -> _Prepared:
-        ready = prepare(model, request, scratch)
-        return _Prepared(request, ready, _rows(ready, documents, fitted, checks))
-
-    needed = ("choose", "check") if checks else ("fit",)
-    texts = model.kind not in {"vision", "audio"} and not any(map(is_array, request.data))
-    if texts and "-" not in request.data:
-        try:
-            apart = prepared(replace(request, joined=False))
-        except EigenlensError:  # there are too few, or something is wrong: what follows says it
-            pass
-        else:
-            if all(len(apart.rows[name]) >= documents for name in needed):
-                return apart
-    found = prepared(request)
-    if texts:
-        found.notes.append(
-            f"too few documents have {found.inputs.length} tokens: an input may join several, one"
-            " after the other; a single long document may lose more"
-        )
-    if checks and any(len(found.rows[name]) < documents for name in needed):
-        count = found.inputs.facts.count
-        found.notes.append(
-            f"the plan was chosen on {count(len(found.rows['choose']))} and checked on"
-            f" {len(found.rows['check'])}, where {documents} each were asked for: there are no more"
-        )
-    return found
-
-
-def _of_groups(ready: Inputs, groups: list[int]) -> np.ndarray:
-    """The inputs of some groups, first one of every document."""
-    return documents_first(ready, np.flatnonzero(np.isin(ready.buckets, groups)))
 
 
 def _widths(study: Study) -> list[int]:

@@ -20,17 +20,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ..attention.attend_by_forms import as_it_was, first_rows, full_attention, in_order
 from ..attention.feature_rank import joint_subspace
-from ..attention.head_forms import (
-    HeadForm,
-    LayerForms,
-    as_it_was,
-    first_rows,
-    full_attention,
-    in_order,
-    keep_keys,
-    work_shares,
-)
+from ..attention.head_forms import HeadForm, LayerForms
+from ..attention.head_keys import keep_keys, work_shares
 from ..attention.kept_attention import attend_kept
 from ..captures import AttentionCall
 from .gradients import TaskGradients
@@ -40,6 +33,8 @@ THRESHOLDS = (32, 16, 8, 4, 3, 2, 1.4, 1, 0.7, 0.5, 0.25, 0.125)
 """Thresholds that are tried, in units of uniform attention, 1/T."""
 RANKED = (16, 4, 2, 1, 0.5)
 RANK, RANKED_SAMPLES = 16, 8
+POOLED = (32, 16, 8, 4, 2, 1, 0.5)
+"""Only both ways: in language models pooled heads lose as much as others of the same cost."""
 WINDOWS = (256, 1024)
 SAMPLES = 4
 
@@ -88,7 +83,7 @@ class Tried:
         b = self.correction
         heads = tuple(
             replace(self.options[i], correction=round(float(b[i, h]), 4))
-            if self.options[i].chooses
+            if _fits_correction(self.options[i])
             else self.options[i]
             for h, i in enumerate(chosen)
         )
@@ -99,7 +94,12 @@ class Tried:
         )
 
 
-def options_of(length: int, dimension: int) -> list[HeadForm]:
+def _fits_correction(option: HeadForm) -> bool:
+    """Whether β is fitted: something is dropped for good."""
+    return option.chooses and option.kind != "pooled"
+
+
+def options_of(length: int, dimension: int, causal: bool) -> list[HeadForm]:
     """The menu for inputs of a length: dense first."""
     found = [HeadForm()]
     found += [HeadForm("window", window=w) for w in WINDOWS if 2 * w <= length]
@@ -109,6 +109,8 @@ def options_of(length: int, dimension: int) -> list[HeadForm]:
             HeadForm("ranked", min(c / length, 1.0), window=128, samples=RANKED_SAMPLES, rank=RANK)
             for c in RANKED
         ]
+    if not causal:
+        found += [HeadForm("pooled", min(c / length, 1.0), samples=SAMPLES) for c in POOLED]
     return found
 
 
@@ -130,7 +132,7 @@ def try_options(
         return None
     causal, valid = plain
     before_picture = None if causal else before_picture
-    options = options_of(T, D)
+    options = options_of(T, D, causal)
     to_x, to_y = _coordinates(call, valid) if before is None else (before.to_x, before.to_y)
     true = full_attention(call.q, call.k, call.v, causal, call.scale, valid)
     real = None if valid is None else valid[:, None, :, None]
@@ -140,7 +142,7 @@ def try_options(
     rows: list[dict[str, Tensor]] = []
     for option in options:
         mapped = (to_x, to_y) if option.kind == "ranked" else (None, None)
-        asked = replace(option, correction=1.0) if option.chooses else option
+        asked = replace(option, correction=1.0) if _fits_correction(option) else option
         forms = LayerForms(
             (asked,) * H, causal, to_x=mapped[0], to_y=mapped[1], before_picture=before_picture
         )

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attention.head_forms import full_attention
+from ..attention.attend_by_forms import full_attention
 from ..captures import AttentionCall, Site
 from ..data.arrays import ArrayName
 from ..data.inputs import Inputs, Request, prepare

@@ -10,14 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attention.head_forms import (
-    HeadForm,
-    LayerForms,
-    in_order,
-    keep_keys,
-    planned_attention,
-    work_shares,
-)
+from ..attention.attend_by_forms import in_order, planned_attention
+from ..attention.head_forms import HeadForm, LayerForms
+from ..attention.head_keys import keep_keys, work_shares
 from ..captures import AttentionCall, Site
 
 SHORTEST = 4
