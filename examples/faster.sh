@@ -9,7 +9,7 @@ set -eu
 out=${1:-faster}
 length=4096 loss=1% inputs=8
 if [ -n "${EIGENLENS_QUICK:-}" ]; then
-  length=640 loss=5% inputs=2
+  length=256 loss=5% inputs=2
 fi
 
 # The study says which model and which texts; a small one will do.
