@@ -19,7 +19,8 @@ def assert_same_tensors(one, two):
 
 def assert_identical(one, two):
     """Numbers and facts, with nothing left over from the work."""
-    assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in two.iterdir())
+    files, others = (sorted(p.name for p in folder.iterdir()) for folder in (one, two))
+    assert files == others, (files, others)
     assert_same_tensors(one, two)
     facts = [
         {k: v for k, v in Study.open(f).stored.items() if k not in ("seconds", "created")}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,12 +16,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ..attention.qk import localisation_penalty
 from ..errors import EigenlensError
 from ..hints import check_fields
+from ..run.files import made_folder, write_tensors
 from .model import Transformer
 from .tasks import IGNORED, LearningTask
 
@@ -264,22 +263,17 @@ def _save(
     curve: list[Point],
 ) -> None:
     """Weights, optimiser and curve in one file, which is complete or absent."""
-    tensors = {f"model/{name}": x.contiguous() for name, x in model.state_dict().items()}
+    tensors = {f"model/{name}": x for name, x in model.state_dict().items()}
     for index, state in optimiser.state_dict()["state"].items():
-        tensors |= {f"optimiser/{index}/{name}": x.contiguous() for name, x in state.items()}
+        tensors |= {f"optimiser/{index}/{name}": x for name, x in state.items()}
     facts = {
         "settings": asdict(settings),
         "step": step,
         "seconds": seconds,
         "curve": [asdict(p) for p in curve],
     }
-    part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, part, metadata={"facts": json.dumps(facts)})
-        os.replace(part, path)
-    except (OSError, SafetensorError) as error:
-        raise EigenlensError(f"the checkpoint {path} cannot be written: {error}") from error
+    made_folder(path.parent)
+    write_tensors(path, tensors, {"facts": json.dumps(facts)})
 
 
 def _resume(

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,10 @@ def write_text(path: Path, content: str) -> None:
     _replace(path, lambda part: part.write_text(content, encoding="utf-8", newline="\n"))
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+def write_tensors(
+    path: Path, tensors: dict[str, Tensor], facts: Mapping[str, str] | None = None
+) -> None:
+    """Write tensors, and `facts` as the metadata of the file."""
     apart = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
     seen: set[int] = set()
     for name, x in apart.items():  # a file holds no part of a tensor, and no tensor twice
@@ -60,8 +64,25 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
             apart[name] = x.clone()
         seen.add(store.data_ptr())
     # the file has its own, and sums in another order round otherwise
-    order = {"order": json.dumps(list(apart))}
-    _replace(path, lambda part: save_file(apart or {"empty": torch.zeros(0)}, part, order))
+    facts = {**(facts or {}), "order": json.dumps(list(apart))}
+    content = apart or {"empty": torch.zeros(0)}
+    _replace(path, lambda part: _save_alone(part, lambda file: save_file(content, file, facts)))
+
+
+def _save_alone(path: Path, save: Any) -> None:
+    """Let safetensors write a file in a folder of its own, then move it to its place.
+
+    It writes to a file with a random name beside the one it is given. If the process is killed
+    meanwhile, nobody would find that one again; this folder goes with the next attempt.
+    """
+    room = path.with_name(path.name + ".room")
+    shutil.rmtree(room, ignore_errors=True)
+    room.mkdir()
+    try:
+        save(room / path.name)
+        os.replace(room / path.name, path)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
 
 
 def _replace(path: Path, write: Any) -> None:
