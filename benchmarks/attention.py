@@ -10,6 +10,8 @@ Each command is one measurement:
         GFLOP/s of the kernels, and of a large product of matrices on this machine
     python benchmarks/attention.py vision --image-size 518
         the plan within 1 % of a vision model, which attends both ways
+    python benchmarks/attention.py vision-frontier --image-size 1036
+        plans of that model from exact to fast: cosine against seconds
     python benchmarks/attention.py picture
         what `frontier` measured, as one picture
 
@@ -52,8 +54,9 @@ from eigenlens.plans.calibration import Calibration, calibrate
 from eigenlens.plans.evaluation import ATTENTION, SECONDS, SPARSE_MEASURES
 from eigenlens.plans.make_sparse_plan import try_forms
 from eigenlens.plans.menu import Tried
+from eigenlens.plans.plan_inputs import prepare_plan_inputs
 from eigenlens.plans.sparse_plan import SparsePlan
-from eigenlens.plans.tasks import Perplexity
+from eigenlens.plans.tasks import Perplexity, task_of
 from eigenlens.stats.intervals import t_interval
 from selections import PEERS, scale_of
 from tables import table
@@ -408,6 +411,79 @@ def vision(
     results.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(row, indent=1))
     table([{key: value for key, value in row.items() if key != "checked"}])
+
+
+@app.command()
+def vision_frontier(
+    size: Annotated[int, typer.Option("--image-size", help="pixels of a side")] = 1036,
+    number: Annotated[int, typer.Option("--pictures", help="as for `vision`")] = 8,
+    plans: Annotated[int, typer.Option(help="how many, from exact to fast, at most")] = 10,
+    name: Annotated[str, typer.Option("--model")] = "dinov2-small",
+) -> None:
+    """Plans of a vision model from exact to fast, on the pictures that `vision` chooses and checks
+    on; none of them was fitted on.
+
+    Here nobody chooses: the plans are those that theory holds for the best of their seconds. In
+    each pass every layer attends by torch first and then by the plan.
+    """
+    model = el.load(name)
+    with tempfile.TemporaryDirectory() as place:
+        found = prepare_plan_inputs(
+            model, ("skimage",), (size // 14) ** 2 + 1, number, 0, True, Path(place)
+        )
+        batches = {
+            part: [found.inputs.make(rows[i : i + 1]) for i in range(len(rows))]
+            for part, rows in found.rows.items()
+        }
+    tried = try_forms(model, batches["fit"], lambda *_: None)
+    known = {t.shape[0]: calibrate(t.shape[0]) for t in tried.values()}
+    allocation = Allocation(tried, known)
+    others = [*batches["choose"], *batches["check"]]
+    with torch.no_grad():
+        plain = [prefill_of(model)(batch) for batch in others]
+    task = task_of(model, plain[0])
+    rows = []
+    for candidate in reversed(allocation.family(plans)):
+        plan, spent, measured = allocation.plan(candidate, found.inputs.length), Seconds(), None
+        for batch, before in zip(others, plain, strict=True):
+            after = both_ways_pass(model, batch, plan, spent)
+            measured = measured or task.fresh()
+            measured.add(task.observe(batch, before), task.observe(batch, after))
+        assert measured is not None
+        mean, low, high = t_interval(measured.rises)
+        rest = spent.total - spent.torch - spent.attending
+        rows.append(
+            {
+                "pictures": len(others),
+                "share": candidate.share,
+                "cosine": 1 - mean,
+                "95 %": "" if low is None or high is None else f"{1 - high:.4f} … {1 - low:.4f}",
+                "least cosine": 1 - max(measured.rises),
+                "times faster": spent.torch / spent.attending,
+                "end to end": (rest + spent.torch) / (rest + spent.attending),
+            }
+        )
+        print(json.dumps(rows[-1]), flush=True)
+    table(rows)
+
+
+def both_ways_pass(model: Model, batch: dict[str, Tensor], plan: SparsePlan, spent: Seconds) -> Any:
+    """A pass in which each layer attends by torch and then by a plan, whose output goes on."""
+
+    def attend(call: AttentionCall) -> Tensor | None:
+        begin = time.perf_counter()
+        full_attention(call.q, call.k, call.v, False, call.scale, None)
+        middle = time.perf_counter()
+        out = plan.attend(call)
+        spent.torch += middle - begin
+        spent.attending += time.perf_counter() - middle
+        return out
+
+    with torch.no_grad(), replace_attention(model.backbone, attend):
+        begin = time.perf_counter()
+        output = prefill_of(model)(batch)
+        spent.total += time.perf_counter() - begin
+    return output
 
 
 @app.command()

@@ -123,7 +123,7 @@ def use(
                     **row,
                     "predicted rise, %": percent(found["predicted"]["rise"]),
                     "95 %": f"{percent(low)} … {percent(high)}",
-                    "of a document at most, %": percent(found["predicted"]["document"]),
+                    "of a document at most, %": percent(found["single"]),
                     "checked, %": percent(found["checked"]["rise"]),
                     "on other articles, %": percent(rise["planned"]),
                     "95 % of it": f"{percent(rise['low'])} … {percent(rise['high'])}",
@@ -174,7 +174,7 @@ def coverage(
         if not found["pays"] or plan.sparse is None:
             rows.append({"plan": turn, **no_plan(found)})
             continue
-        bound, each = found["predicted"]["document"], meter.measure(plan.sparse).each
+        bound, each = found["single"], meter.measure(plan.sparse).each
         covered = sum(rise <= bound for rise in each)
         inside, total = inside + covered, total + len(each)
         rows.append(
@@ -185,10 +185,6 @@ def coverage(
                 "measured, %": percent(sum(each) / len(each)),
                 "least … most, %": f"{percent(min(each))} … {percent(max(each))}",
                 "covered": f"{covered} of {len(each)}",
-                "checked and covered": (
-                    f"{sum(rise <= bound for rise in found['checked']['each'])}"
-                    f" of {len(found['checked']['each'])}"
-                ),
             }
         )
         print(json.dumps(rows[-1]), flush=True)

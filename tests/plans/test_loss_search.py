@@ -21,7 +21,7 @@ from eigenlens.plans.calibration import (
     Calibration,
     Timing,
 )
-from eigenlens.plans.loss_search import Rises, pays_from, search
+from eigenlens.plans.loss_search import Rises, pays_from, search, single_document
 from eigenlens.plans.menu import Tried
 from eigenlens.run.progress import silent
 from tiny import small_t5, some_text
@@ -139,9 +139,8 @@ def test_intervals_are_students():
     low, high = stats.t.interval(0.95, 3, np.mean(each), stats.sem(each))
     assert found.interval == pytest.approx((low, high))
     spread = np.std(each, ddof=1) * np.sqrt(1 + 1 / 4)
-    assert found.document == pytest.approx(np.mean(each) + stats.t.ppf(0.95, 3) * spread)
+    assert single_document(each) == pytest.approx(np.mean(each) + stats.t.ppf(0.95, 3) * spread)
     assert found.within(high + 1e-9) and not found.within(high - 1e-9)
-    assert Rises([0.01], [1.0], [1.0]).document is None
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +165,9 @@ def test_a_plan_within_a_loss(monkeypatch, study, llama, tmp_path):
     found = made.stored["search"]
     assert found["pays"] and found["checked"]["rise"] <= 0.2
     assert found["predicted"]["interval"][1] <= 0.2 and made.target == {"loss": 0.2}
+    each = [*found["predicted"]["each"], *found["checked"]["each"]]
+    assert len(each) == 2 * found["checked"]["documents"]
+    assert found["single"] == single_document(each)
     assert made.sentence.startswith("At 640 tokens the model is ")
     assert "within a loss of 20.00 %: on 3 texts that nothing was chosen on" in made.sentence
     assert {s.split(" on ")[0] for s in stages} >= {"choosing a plan", "checking the plan"}

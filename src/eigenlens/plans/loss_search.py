@@ -52,17 +52,6 @@ class Rises:
         """The 95 % interval of the mean."""
         return t_interval(self.each)[1:]
 
-    @property
-    def document(self) -> float | None:
-        """A bound for the rise of a single document: Student's one-sided prediction limit."""
-        from scipy.special import stdtrit  # slow to load
-
-        n = len(self.each)
-        if n < 2:
-            return None
-        spread = math.sqrt(sum((x - self.mean) ** 2 for x in self.each) / (n - 1))
-        return self.mean + float(stdtrit(n - 1, CONFIDENT)) * spread * math.sqrt(1 + 1 / n)
-
     def within(self, loss: float) -> bool:
         """Whether the mean stays within the loss, up to the end of its interval."""
         high = self.interval[1]
@@ -73,11 +62,22 @@ class Rises:
             "documents": len(self.each),
             "rise": self.mean,
             "interval": list(self.interval),
-            "document": self.document,
             "each": self.each,
             "seconds": sum(self.seconds) / len(self.seconds),
             "plain_seconds": sum(self.plain_seconds) / len(self.plain_seconds),
         }
+
+
+def single_document(each: Sequence[float]) -> float:
+    """A bound for the rise of one more document: Student's one-sided prediction limit.
+
+    `each` are the rises of at least two documents.
+    """
+    from scipy.special import stdtrit  # slow to load
+
+    n, mean = len(each), sum(each) / len(each)
+    spread = math.sqrt(sum((x - mean) ** 2 for x in each) / (n - 1))
+    return mean + float(stdtrit(n - 1, CONFIDENT)) * spread * math.sqrt(1 + 1 / n)
 
 
 class LossMeter:

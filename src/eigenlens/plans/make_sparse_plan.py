@@ -27,7 +27,7 @@ from .allocation import NOTHING, Allocation, Candidate
 from .calibration import Calibration, calibrate
 from .gradients import task_gradients
 from .held_out import check_share, names_of, use_studied_model
-from .loss_search import PAYS, TimeOfPass, pays_from, search, time_of_pass
+from .loss_search import PAYS, TimeOfPass, pays_from, search, single_document, time_of_pass
 from .menu import Tried, try_options
 from .plan_inputs import check_number, prepare_plan_inputs
 from .result import KEPT, KEPT_OF_MODEL, Choice, Plan
@@ -210,7 +210,13 @@ class _Making:
             if found.candidate is not None:
                 assert found.predicted is not None and found.checked is not None
                 checked = found.checked.record()
-                self.record |= {"predicted": found.predicted.record(), "checked": checked}
+                # the documents that chose the plan lose less than others do, so the others count
+                single = single_document([*found.predicted.each, *found.checked.each])
+                self.record |= {
+                    "predicted": found.predicted.record(),
+                    "checked": checked,
+                    "single": single,
+                }
                 if checked["plain_seconds"] >= PAYS * checked["seconds"]:
                     groups = self.ready.groups[1:]
                     self.groups = sorted({*groups[::3], *groups[1::3]})
