@@ -419,9 +419,10 @@ def vision_frontier(
     number: Annotated[int, typer.Option("--pictures", help="as for `vision`")] = 8,
     plans: Annotated[int, typer.Option(help="how many, from exact to fast, at most")] = 10,
     name: Annotated[str, typer.Option("--model")] = "dinov2-small",
+    results: Results = RESULTS,
 ) -> None:
     """Plans of a vision model from exact to fast, on the pictures that `vision` chooses and checks
-    on; none of them was fitted on.
+    on; none of them was fitted on. The fit is kept for the next time.
 
     Here nobody chooses: the plans are those that theory holds for the best of their seconds. In
     each pass every layer attends by torch first and then by the plan.
@@ -435,9 +436,12 @@ def vision_frontier(
             part: [found.inputs.make(rows[i : i + 1]) for i in range(len(rows))]
             for part, rows in found.rows.items()
         }
-    tried = try_forms(model, batches["fit"], lambda *_: None)
-    known = {t.shape[0]: calibrate(t.shape[0]) for t in tried.values()}
-    allocation = Allocation(tried, known)
+    path = results / f"vision-fit-{name}-{size}.pt"
+    if not path.exists():
+        tried = try_forms(model, batches["fit"], lambda *_: None)
+        known = {t.shape[0]: calibrate(t.shape[0]) for t in tried.values()}
+        keep_fit(path, tried, known, {"pictures": len(batches["fit"])})
+    allocation, _ = read_fit(path)
     others = [*batches["choose"], *batches["check"]]
     with torch.no_grad():
         plain = [prefill_of(model)(batch) for batch in others]

@@ -58,6 +58,38 @@ def test_attention_does_not_depend_on_the_order_but_for_what_is_left_out(form):
     assert LayerForms.from_record(near.record()) == near
 
 
+KINDS = (
+    HeadForm("blocks", 0.004, window=16, correction=0.5),
+    HeadForm("pooled", 0.004, window=16),
+    HeadForm("ranked", 0.004, window=16, rank=4, correction=1.0),
+    HeadForm("window", window=32),
+)
+
+
+@pytest.mark.parametrize("form", ["auto", "torch", "reference"])
+@pytest.mark.parametrize("real", [401, 350])
+def test_every_form_of_head_in_an_order_is_the_same_on_ordered_tokens(form, real):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 4, 401, 16), torch.randn(2, 2, 401, 16), torch.randn(2, 2, 401, 16)
+    x, y = torch.randn(2, 1, 16, 4)
+    valid = torch.arange(401).expand(2, -1) < torch.tensor([[401], [real]])
+    settings = {"block": 32, "group": 16, "to_x": x, "to_y": y}
+    order = picture_order(401, 1)
+    out = planned_attention(
+        q, k, v, LayerForms(KINDS, False, **settings, before_picture=1), valid=valid, form=form
+    )
+    by_hand = planned_attention(
+        *(z[:, :, order] for z in (q, k, v)),
+        LayerForms(KINDS, False, **settings),
+        valid=valid[:, order],
+        form="reference",
+    )
+    kept = valid[:, None, :, None]
+    torch.testing.assert_close(
+        (out * kept)[:, :, order], by_hand * kept[:, :, order], atol=1e-5, rtol=1e-5
+    )
+
+
 def test_a_causal_call_has_no_other_order():
     with pytest.raises(EigenlensError, match="only in attention both ways"):
         LayerForms((HeadForm(),), True, before_picture=1)

@@ -273,7 +273,7 @@ def test_a_compiler_that_fails_is_said_once_and_torch_computes(monkeypatch, stud
         ("decoder", 128, 8, 4),
         ("decoder", 4096, 8, 2),
         ("decoder", 8192, 8, 1),
-        ("vision", 8192, 8, 4),
+        ("vision", 8192, 8, 8),
         ("vision", 8192, 2, 2),
     ],
 )

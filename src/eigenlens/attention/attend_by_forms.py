@@ -16,6 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..errors import EigenlensError
 from ..kernels import native
+from ..kernels.kept_keys import KeptKeys
 from .head_forms import LayerForms
 from .head_keys import keep_keys
 from .kept_attention import Form, attend_kept
@@ -74,38 +75,12 @@ def planned_attention(
         )
     scale, asked = 1 / math.sqrt(D) if scale is None else scale, q.dtype
     q, k, v = (at_least_float32(x) for x in (q, k, v))
-    order = forms.order(T, q.device)
-    q, k, v, valid = in_order(order, q, k, v, valid)
     dense = [h for h, head in enumerate(forms.heads) if head.kind == "dense"]
     if dense and form != "reference" and not native.computes(form, q, k, v):
         out = _dense_apart(q, k, v, forms, dense, scale, valid)
     else:
         out = _attend(q, k, v, forms, scale, valid, form)
-    return as_it_was(order, out).to(asked)
-
-
-def in_order(
-    order: Tensor | None, q: Tensor, k: Tensor, v: Tensor, valid: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Queries, keys, values and valid tokens in an order, `(T,)`; None: as they come."""
-    if order is None:
-        return q, k, v, valid
-    valid = None if valid is None else valid[:, order]
-    return _taken(q, order), _taken(k, order), _taken(v, order), valid
-
-
-def as_it_was(order: Tensor | None, x: Tensor) -> Tensor:
-    """Rows `(B, H, T, E)` back from an order."""
-    return x if order is None else _taken(x, order.argsort())
-
-
-def _taken(x: Tensor, order: Tensor) -> Tensor:
-    """Rows `(B, H, T, E)` in an order, in memory as `(B, T, H, E)`.
-
-    So models and the kernel have them: what all heads have of a token is copied in one piece.
-    """
-    rows = x.transpose(1, 2)
-    return rows.flatten(2).index_select(1, order).view(rows.shape).transpose(1, 2)
+    return out.to(asked)
 
 
 def _attend(
@@ -122,7 +97,7 @@ def _attend(
     out = attend_kept(q, k, v, kept, scale, valid, form)
     if forms.causal or forms.plain or not forms.first:
         return out
-    rows = first_rows(forms, q, valid)
+    rows = first_rows(kept, forms.first, q, valid)
     mask = None if valid is None else valid[:, None, None]
     exact = scaled_dot_product_attention(
         q.gather(2, rows.expand(-1, q.shape[1], -1, q.shape[3])),
@@ -132,8 +107,9 @@ def _attend(
         scale=scale,
         enable_gqa=True,
     )
-    rows = rows.expand(exact.shape)
-    return out.scatter(2, rows, exact.nan_to_num())
+    rows, exact = rows.expand(exact.shape), exact.nan_to_num()
+    # in place where no gradient needs the output as it was: a copy of it takes longer than this
+    return out.scatter(2, rows, exact) if out.requires_grad else out.scatter_(2, rows, exact)
 
 
 def _dense_apart(
@@ -162,15 +138,16 @@ def _dense_apart(
     return out
 
 
-def first_rows(forms: LayerForms, q: Tensor, valid: Tensor | None) -> Tensor:
+def first_rows(kept: KeptKeys, first: int, q: Tensor, valid: Tensor | None) -> Tensor:
     """The first queries that are no padding, which attend to every key if a call is both ways.
 
-    Their places `(B, 1, first, 1)`.
+    Which tokens they are, `(B, 1, first, 1)`.
     """
     B, T = q.shape[0], q.shape[2]
-    rows = torch.arange(min(forms.first, T), device=q.device).expand(B, -1)
-    if valid is not None:
-        rows = (rows + valid.int().argmax(1)[:, None]).clamp_max(T - 1)
+    places = torch.arange(min(first, T), device=q.device).expand(B, -1)
+    if (real := kept.in_order(valid)) is not None:
+        places = (places + real.int().argmax(1)[:, None]).clamp_max(T - 1)
+    rows = places if kept.order is None else kept.order[places]
     return rows[:, None, :, None]
 
 

@@ -50,8 +50,9 @@ def keep_keys(
         q.new_zeros(B, H, N) if corrects else None,
         torch.tensor(pooled, device=device) if any(pooled) else None,
         forms.group,
+        forms.order(T, device),
     )
-    _keep_first(forms, kept, valid)
+    _keep_first(forms, kept, kept.in_order(valid))
     by_native = native.computes("auto" if form == "reference" else form, q, k, v)
     choose = native.choose if by_native else choose_by_torch
     ranked = [h for h, head in enumerate(forms.heads) if head.kind == "ranked"]

@@ -63,18 +63,23 @@ def attend_kept(
     """
     if native.computes(form, q, k, v):
         return native.attend(q, k, v, kept, scale, valid)
-    out = (reference if form == "reference" else by_torch)(q, k, v, kept, scale, valid)
+    q, k, v = (kept.rows_in_order(x) for x in (q, k, v))
+    compute = reference if form == "reference" else by_torch
+    out = kept.as_they_came(compute(q, k, v, kept, scale, kept.in_order(valid)))
     if kept.weight is None or kept.mean is None:
         return out
-    rows = torch.arange(q.shape[2], device=q.device) // kept.block
-    mean, weight = kept.mean[:, :, rows].to(out), kept.weight[:, :, rows, None].to(out)
+    block = kept.block_of_tokens(q.shape[2])
+    mean, weight = kept.mean[:, :, block].to(out), kept.weight[:, :, block, None].to(out)
     return torch.lerp(out, mean, weight)
 
 
 def reference(
     q: Tensor, k: Tensor, v: Tensor, kept: KeptKeys, scale: float, valid: Tensor | None = None
 ) -> Tensor:
-    """The dense masked formula, for comparison; without the mean of what was dropped."""
+    """The dense masked formula, for comparison; without the mean of what was dropped.
+
+    Tokens are given by their place in the order of `kept`.
+    """
     (_, H, T, _), (_, G, S, _) = q.shape, k.shape
     mask = kept.mask(T, S)
     if valid is not None:
@@ -127,8 +132,8 @@ def by_torch(
 ) -> Tensor:
     """Gather the kept keys; units with about as many keys run as one batch of torch's attention.
 
-    Own block, past and groups are attentions of their own, joined through their log-sum-exp ℓ:
-    `out = (1 − w) o_own + w o_past`, `w = σ(ℓ_past − ℓ_own)`.
+    Tokens are given by their place. Own block, past and groups are attentions of their own, joined
+    through their log-sum-exp ℓ: `out = (1 − w) o_own + w o_past`, `w = σ(ℓ_past − ℓ_own)`.
     """
     (B, H, T, D), (_, G, S, E), block = q.shape, v.shape, kept.block
     N, device = kept.counts.shape[2], q.device

@@ -55,7 +55,8 @@ def choose_by_torch(
     Only keys up to the last sampled row of a chunk of blocks are scored, which halves the products
     of a causal call.
     """
-    S, device = k.shape[2], q.device
+    q, k, v = (kept.rows_in_order(x) for x in (q, k, v))
+    valid, S, device = kept.in_order(valid), k.shape[2], q.device
     qs, ks, vs, us = choice.places.long()
     place = torch.arange(S, device=device)
     real = torch.ones(len(q), S, dtype=torch.bool, device=device) if valid is None else valid

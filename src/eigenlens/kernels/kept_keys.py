@@ -19,6 +19,9 @@ class KeptKeys:
     of every `group` keys in a row (in a causal call before the range), the n that are not kept are
     attended as one key, their mean. It has their mean value, and counts n times in the softmax.
 
+    Tokens may be taken in an `order (T,)` int64 (None: as they come): blocks, ranges and keys are
+    then places in it. Queries, keys, values and outputs stand as the model has them.
+
     Shapes: `ranges (B, H, N, 2)`, from and up to; `keys (B, H, N, K)`, of which the first `counts
     (B, H, N)` are meant; `mean (B, H, N, E)` and `weight (B, H, N)`, or None; `pooled (H,)`
     bool says which heads pool; None: none does.
@@ -33,6 +36,26 @@ class KeptKeys:
     weight: Tensor | None = None
     pooled: Tensor | None = None
     group: int = 64
+    order: Tensor | None = None
+
+    def in_order(self, valid: Tensor | None) -> Tensor | None:
+        """Which tokens are no padding, `(B, T)`, by their place."""
+        if valid is None or self.order is None:
+            return valid if valid is None else valid.contiguous()
+        return valid[:, self.order]
+
+    def rows_in_order(self, x: Tensor) -> Tensor:
+        """Rows `(B, H, T, E)` by their place."""
+        return x if self.order is None else _taken(x, self.order)
+
+    def as_they_came(self, x: Tensor) -> Tensor:
+        """Rows `(B, H, T, E)` back from their places."""
+        return x if self.order is None else _taken(x, self.order.argsort())
+
+    def block_of_tokens(self, T: int) -> Tensor:
+        """The block that every query stands in, `(T,)`."""
+        blocks = torch.arange(T, device=self.counts.device) // self.block
+        return blocks if self.order is None else blocks[self.order.argsort()]
 
     @property
     def past(self) -> Tensor:
@@ -75,12 +98,22 @@ class KeptKeys:
         return pairs
 
 
+def _taken(x: Tensor, order: Tensor) -> Tensor:
+    """Rows `(B, H, T, E)` in an order, in memory as `(B, T, H, E)`.
+
+    So models have them: what all heads have of a token is copied in one piece.
+    """
+    rows = x.transpose(1, 2)
+    return rows.flatten(2).index_select(1, order).view(rows.shape).transpose(1, 2)
+
+
 @dataclass(frozen=True)
 class KeyChoice:
     """How some heads choose their keys, from a few rows each.
 
     `places (4, n)` int32 are the places of the n heads among those of the queries, the keys, the
-    values and the units; `rows (N, samples)` int32 the queries that choose for each block;
+    values and the units; `rows (N, samples)` int32 the places of the queries that choose for each
+    block;
     `thresholds (n,)` the least mean probability of a key that is kept. The `first` keys that are no
     padding are always kept.
     """

@@ -50,14 +50,14 @@ def attend(
     q, k, v = (_rows(x) for x in (q, k, v))
     (B, H, T, D), (_, G, S, _), E = q.shape, k.shape, v.shape[3]
     out = q.new_empty(B, T, H, E).transpose(1, 2)
-    valid = None if valid is None else valid.contiguous()
+    valid = kept.in_order(valid)
     _library().attend(
         *map(_pointer, (q, k, v, out)),
         _numbers((B, H, G, T, S, D, E, kept.block, kept.causal, kept.keys.shape[3], kept.group)),
         _numbers([*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *out.stride()[:3]]),
         ctypes.c_float(scale),
         *map(_pointer, (kept.keys, kept.counts, kept.ranges, valid)),
-        *map(_pointer, (kept.mean, kept.weight, kept.pooled)),
+        *map(_pointer, (kept.mean, kept.weight, kept.pooled, kept.order)),
         torch.get_num_threads(),
     )
     return out
@@ -79,7 +79,7 @@ def choose(
     """
     q, k, v = (_rows(x) for x in (q, k, v))
     B, _, T, D = q.shape
-    valid = None if valid is None else valid.contiguous()
+    valid = kept.in_order(valid)
     heads, units = choice.places.shape[1], kept.ranges.shape[1]
     sizes = (B, heads, units, T, k.shape[2], D, v.shape[3], kept.block, kept.causal)
     _library().choose(
@@ -88,7 +88,7 @@ def choose(
         _numbers([*q.stride()[:3], *k.stride()[:3], *v.stride()[:3]]),
         ctypes.c_float(scale),
         *map(_pointer, (choice.places, choice.rows, choice.thresholds, kept.ranges, valid)),
-        *map(_pointer, (kept.keys, kept.counts, kept.mean, kept.weight)),
+        *map(_pointer, (kept.keys, kept.counts, kept.mean, kept.weight, kept.order)),
         torch.get_num_threads(),
     )
 

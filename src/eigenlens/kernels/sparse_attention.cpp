@@ -5,6 +5,7 @@
 // dropped, in groups. `choose` makes the lists from a few exact rows.
 // Keys are packed into panels of PANEL columns, so that a gathered key costs what any other key costs.
 // A unit is a block of queries of one head: ((b * H) + h) * N + I.
+// Tokens are taken in `order`, if there is one: blocks, keys, ranges and `valid` are places in it.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -137,6 +138,15 @@ struct View {
   int64_t b, h, t;
 };
 
+// The rows of one head, by their place in the order of tokens.
+struct Rows {
+  const float* at;
+  int64_t step;
+  const int64_t* order;
+  Rows(const View& view, int64_t b, int64_t h, const int64_t* order) : at(view.at + b * view.b + h * view.h), step(view.t), order(order) {}
+  const float* operator[](int64_t place) const { return at + (order ? order[place] : place) * step; }
+};
+
 struct Space {
   std::vector<float> q, keys, values, scores, out, top, total, gone;
   std::vector<const float*> rows;
@@ -148,17 +158,19 @@ struct GroupSums {
   std::vector<float> key, value, count;
   GroupSums(int64_t B, int64_t G, int64_t S, int64_t D, int64_t E, int64_t size)
       : B(B), G(G), S(S), D(D), E(E), size(size), number((S + size - 1) / size) {}
-  void add_up(const View& K, const View& V, const uint8_t* valid, int32_t threads) {
+  void add_up(const View& K, const View& V, const int64_t* order, const uint8_t* valid, int32_t threads) {
     key.assign(B * G * number * D, 0.0f);
     value.assign(B * G * number * E, 0.0f);
     count.assign(B * G * number, 0.0f);
 #pragma omp parallel for num_threads(threads)
     for (int64_t at = 0; at < B * G * number; at++) {
       const int64_t b = at / (G * number), g = at / number % G, m = at % number;
+      const Rows keys(K, b, g, order), values(V, b, g, order);
       for (int64_t j = m * size; j < std::min(S, (m + 1) * size); j++) {
         if (valid && !valid[b * S + j]) continue;
-        for (int64_t d = 0; d < D; d++) key[at * D + d] += K.at[b * K.b + g * K.h + j * K.t + d];
-        for (int64_t e = 0; e < E; e++) value[at * E + e] += V.at[b * V.b + g * V.h + j * V.t + e];
+        const float *kj = keys[j], *vj = values[j];
+        for (int64_t d = 0; d < D; d++) key[at * D + d] += kj[d];
+        for (int64_t e = 0; e < E; e++) value[at * E + e] += vj[e];
         count[at] += 1;
       }
     }
@@ -172,8 +184,7 @@ struct Rest {
   explicit Rest(const GroupSums& sums) : sums(sums) {}
   // All groups of the keys before `limit`; how many. In a causal call the last may be a part of a
   // group, which is added up anew, so that nothing depends on a later key.
-  int64_t of_unit(int64_t b, int64_t g, int64_t limit, bool causal, const float* kb, const float* vb, int64_t kt, int64_t vt,
-                  const uint8_t* stands) {
+  int64_t of_unit(int64_t b, int64_t g, int64_t limit, bool causal, const Rows& keys, const Rows& values, const uint8_t* stands) {
     const int64_t size = sums.size, groups = (limit + size - 1) / size, at = (b * sums.G + g) * sums.number;
     const int64_t ready = causal ? limit / size : groups, D = sums.D, E = sums.E;
     key.assign(&sums.key[at * D], &sums.key[at * D] + ready * D);
@@ -182,17 +193,16 @@ struct Rest {
     key.resize(groups * D, 0.0f);
     value.resize(groups * E, 0.0f);
     left.resize(groups, 0.0f);
-    for (int64_t j = ready * size; j < limit && ready < groups; j++) add(j, 1.0f, kb, vb, kt, vt, stands);
+    for (int64_t j = ready * size; j < limit && ready < groups; j++) add(j, 1.0f, keys, values, stands);
     return groups;
   }
-  void take(int64_t j, const float* kb, const float* vb, int64_t kt, int64_t vt, const uint8_t* stands) {
-    add(j, -1.0f, kb, vb, kt, vt, stands);
-  }
-  void add(int64_t j, float sign, const float* kb, const float* vb, int64_t kt, int64_t vt, const uint8_t* stands) {
+  void take(int64_t j, const Rows& keys, const Rows& values, const uint8_t* stands) { add(j, -1.0f, keys, values, stands); }
+  void add(int64_t j, float sign, const Rows& keys, const Rows& values, const uint8_t* stands) {
     if (stands && !stands[j]) return;
     const int64_t m = j / sums.size, D = sums.D, E = sums.E;
-    for (int64_t d = 0; d < D; d++) key[m * D + d] += sign * kb[j * kt + d];
-    for (int64_t e = 0; e < E; e++) value[m * E + e] += sign * vb[j * vt + e];
+    const float *kj = keys[j], *vj = values[j];
+    for (int64_t d = 0; d < D; d++) key[m * D + d] += sign * kj[d];
+    for (int64_t e = 0; e < E; e++) value[m * E + e] += sign * vj[e];
     left[m] += sign;
   }
 };
@@ -212,13 +222,13 @@ void pack_keys(const float* const* rows, int64_t n, int64_t D, float* to) {
 
 extern "C" void attend(const float* q, const float* k, const float* v, float* out, const int64_t* sizes, const int64_t* strides,
                        float scale, const int32_t* keys, const int32_t* counts, const int32_t* ranges, const uint8_t* valid,
-                       const float* mix, const float* weight, const uint8_t* pooled, int32_t threads) {
+                       const float* mix, const float* weight, const uint8_t* pooled, const int64_t* order, int32_t threads) {
   const int64_t B = sizes[0], H = sizes[1], G = sizes[2], T = sizes[3], S = sizes[4], D = sizes[5], E = sizes[6], block = sizes[7],
                 causal = sizes[8], width = sizes[9], group = sizes[10];
   const int64_t N = (T + block - 1) / block, EW = rounded(E);
   const View Q{q, strides[0], strides[1], strides[2]}, K{k, strides[3], strides[4], strides[5]}, V{v, strides[6], strides[7], strides[8]};
   GroupSums sums(B, G, S, D, E, group);
-  if (pooled) sums.add_up(K, V, valid, threads);
+  if (pooled) sums.add_up(K, V, order, valid, threads);
 #pragma omp parallel num_threads(threads)
   {
     Space s;
@@ -236,10 +246,12 @@ extern "C" void attend(const float* q, const float* k, const float* v, float* ou
     for (int64_t turn = 0; turn < B * H * N; turn++) {
       const int64_t I = N - 1 - turn / (B * H), bh = turn % (B * H), b = bh / H, h = bh % H, g = h / (H / G), u = bh * N + I;
       const int64_t begin = I * block, rows = std::min(block, T - begin);
-      const float *kb = K.at + b * K.b + g * K.h, *vb = V.at + b * V.b + g * V.h;
+      const Rows queries(Q, b, h, order), key_rows(K, b, g, order), value_rows(V, b, g, order);
       const uint8_t* stands = valid ? valid + b * S : nullptr;
-      for (int64_t r = 0; r < rows; r++)
-        for (int64_t d = 0; d < D; d++) s.q[r * D + d] = Q.at[b * Q.b + h * Q.h + (begin + r) * Q.t + d] * scale;
+      for (int64_t r = 0; r < rows; r++) {
+        const float* from = queries[begin + r];
+        for (int64_t d = 0; d < D; d++) s.q[r * D + d] = from[d] * scale;
+      }
       std::fill(s.out.begin(), s.out.end(), 0.0f);
       std::fill(s.top.begin(), s.top.end(), NONE);
       std::fill(s.total.begin(), s.total.end(), 0.0f);
@@ -295,19 +307,19 @@ extern "C" void attend(const float* q, const float* k, const float* v, float* ou
         for (int64_t j = 0; j < n; j++) {
           const int64_t at = done + j;
           const int64_t key = mine ? begin + at - listed - near : at < listed ? keys[u * width + at] : low + at - listed;
-          s.rows[j] = kb + key * K.t;
+          s.rows[j] = key_rows[key];
           s.gone[j] = stands && !stands[key] ? NONE : 0.0f;
           gone |= stands && !stands[key];
-          std::memcpy(&s.values[j * EW], vb + key * V.t, E * 4);
+          std::memcpy(&s.values[j * EW], value_rows[key], E * 4);
         }
         attend_panel(n, gone, mine, mine ? done - listed - near : 0);
         done += n;
       }
       if (pooled && pooled[h]) {
-        const int64_t groups = rest.of_unit(b, g, causal ? low : S, causal, kb, vb, K.t, V.t, stands);
-        for (int64_t j = 0; j < listed; j++) rest.take(keys[u * width + j], kb, vb, K.t, V.t, stands);
+        const int64_t groups = rest.of_unit(b, g, causal ? low : S, causal, key_rows, value_rows, stands);
+        for (int64_t j = 0; j < listed; j++) rest.take(keys[u * width + j], key_rows, value_rows, stands);
         if (!causal)
-          for (int64_t j = low; j < high; j++) rest.take(j, kb, vb, K.t, V.t, stands);
+          for (int64_t j = low; j < high; j++) rest.take(j, key_rows, value_rows, stands);
         int64_t n = 0;
         for (int64_t m = 0; m < groups; m++) {
           if (rest.left[m] > 0) {
@@ -325,7 +337,8 @@ extern "C" void attend(const float* q, const float* k, const float* v, float* ou
       }
       const float lost = weight ? weight[u] : 0.0f;
       for (int64_t r = 0; r < rows; r++) {
-        float* to = out + b * strides[9] + h * strides[10] + (begin + r) * strides[11];
+        const int64_t token = order ? order[begin + r] : begin + r;
+        float* to = out + b * strides[9] + h * strides[10] + token * strides[11];
         const float by = s.total[r] > 0 ? (1 - lost) / s.total[r] : 0.0f;
         for (int64_t e = 0; e < E; e++) to[e] = s.out[r * EW + e] * by + (lost ? lost * mix[u * E + e] : 0.0f);
       }
@@ -343,7 +356,7 @@ extern "C" void attend(const float* q, const float* k, const float* v, float* ou
 extern "C" void choose(const float* q, const float* k, const float* v, const int64_t* sizes, const int64_t* strides,
                        float scale, const int32_t* places, const int32_t* positions, const float* thresholds,
                        const int32_t* ranges, const uint8_t* valid, int32_t* keys, int32_t* counts, float* mix,
-                       float* weight, int32_t threads) {
+                       float* weight, const int64_t* order, int32_t threads) {
   const int64_t B = sizes[0], n = sizes[1], H = sizes[2], T = sizes[3], S = sizes[4], D = sizes[5], E = sizes[6],
                 block = sizes[7], causal = sizes[8], width = sizes[9], samples = sizes[10], first = sizes[11];
   const int32_t *qs = places, *ks = places + n, *vs = places + 2 * n, *us = places + 3 * n;
@@ -375,24 +388,25 @@ extern "C" void choose(const float* q, const float* k, const float* v, const int
     for (size_t turn = 0; turn < tasks.size(); turn++) {
       const Task& task = tasks[turn];
       const int64_t b = task.b, units = (task.to - task.from) * task.heads;
-      const float *kb = K.at + b * K.b + ks[task.head] * K.h, *vb = V.at + b * V.b + vs[task.head] * V.h;
+      const Rows key_rows(K, b, ks[task.head], order), value_rows(V, b, vs[task.head], order);
       const uint8_t* stands = valid ? valid + b * S : nullptr;
       int64_t start = 0;
       while (stands && start < S && !stands[start]) start++;
       int64_t seen = 0, row = 0;
       for (int64_t unit = 0; unit < units; unit++) {
         const int64_t I = task.from + unit / task.heads, h = task.head + unit % task.heads;
+        const Rows queries(Q, b, qs[h], order);
         for (int64_t s = 0; s < samples; s++, row++) {
           const int64_t p = positions[I * samples + s];
           seen = std::max(seen, causal ? p + 1 : S);
-          const float* from = Q.at + b * Q.b + qs[h] * Q.h + p * Q.t;
+          const float* from = queries[p];
           for (int64_t d = 0; d < D; d++) rows[row * D + d] = from[d] * scale;
         }
       }
       const int64_t padded = rounded(seen);
       for (int64_t j = 0; j < seen; j += PANEL) {
         const int64_t number = std::min<int64_t>(PANEL, seen - j);
-        for (int64_t i = 0; i < number; i++) at[i] = kb + (j + i) * K.t;
+        for (int64_t i = 0; i < number; i++) at[i] = key_rows[j + i];
         pack_keys(at.data(), number, D, packed.data());
         product<false>(rows.data(), D, packed.data(), PANEL, &scores[j], SW, row, rounded(number), D);
       }
@@ -455,7 +469,7 @@ extern "C" void choose(const float* q, const float* k, const float* v, const int
       std::fill(out.begin(), out.end(), 0.0f);
       for (int64_t j = 0; j < seen; j += PANEL) {
         const int64_t number = std::min<int64_t>(PANEL, seen - j);
-        for (int64_t i = 0; i < number; i++) std::memcpy(&values[i * EW], vb + (j + i) * V.t, E * 4);
+        for (int64_t i = 0; i < number; i++) std::memcpy(&values[i * EW], value_rows[j + i], E * 4);
         product<true>(&mass[j], SW, values.data(), EW, out.data(), EW, units, EW, number);
       }
       for (int64_t unit = 0; unit < units; unit++) {

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..attention.attend_by_forms import as_it_was, first_rows, full_attention, in_order
+from ..attention.attend_by_forms import first_rows, full_attention
 from ..attention.feature_rank import joint_subspace
 from ..attention.head_forms import HeadForm, LayerForms
 from ..attention.head_keys import keep_keys, work_shares
@@ -136,9 +136,7 @@ def try_options(
     to_x, to_y = _coordinates(call, valid) if before is None else (before.to_x, before.to_y)
     true = full_attention(call.q, call.k, call.v, causal, call.scale, valid)
     real = None if valid is None else valid[:, None, :, None]
-    order = LayerForms((), causal, before_picture=before_picture).order(T, call.q.device)
-    q, k, v, valid = in_order(order, call.q, call.k, call.v, valid)
-    ordered = true if order is None else true[:, :, order]
+    q, k, v = call.q, call.k, call.v
     rows: list[dict[str, Tensor]] = []
     for option in options:
         mapped = (to_x, to_y) if option.kind == "ranked" else (None, None)
@@ -161,13 +159,14 @@ def try_options(
             out = attend_kept(q, k, v, replace(kept, mean=None, weight=None), call.scale, valid)
             change = torch.zeros_like(out)
             if mean is not None and weight is not None:
-                block = torch.arange(T, device=q.device) // forms.block
+                block = kept.block_of_tokens(T)
                 change = (mean[:, :, block] - out) * weight[:, :, block, None]
-            gap = out - ordered
+            gap = out - true
             if not causal:  # the first queries attend exactly
-                first = first_rows(forms, q, valid).expand(*out.shape[:2], -1, out.shape[3])
+                first = first_rows(kept, forms.first, q, valid).expand(
+                    *out.shape[:2], -1, out.shape[3]
+                )
                 gap, change = gap.scatter(2, first, 0.0), change.scatter(2, first, 0.0)
-            gap, change = as_it_was(order, gap), as_it_was(order, change)
             if real is not None:
                 gap, change = gap * real, change * real
             a, b = (gradients.effects(call.site, d) for d in (gap, change))  # (sets, B, H, T or 1)

@@ -18,8 +18,8 @@ from .held_out import documents_first
 
 DOCUMENTS = 8
 """Documents to choose on, and as many to check on."""
-MOST_FITTED = 4
-"""Inputs that forms are tried on, at the most."""
+MOST_FITTED, MOST_TEXTS = 8, 4
+"""Inputs that forms are tried on, at the most: of a language model fewer, every token counts."""
 FIT_TOKENS = 8192
 """In a language model they have about so many tokens together."""
 
@@ -100,7 +100,7 @@ def _request(
     # of 8 groups of documents three choose, three check, and two are left for an evaluation
     # at least two to fit, as every study has; more where few are used, from different documents
     held = 4 * documents
-    fit = max(2, fitted, held // 3 if fitted == MOST_FITTED else 0)
+    fit = max(2, fitted, held // 3 if fitted >= MOST_TEXTS else 0)
     return Request(names, length, max(fit + held, 3), held / (fit + held), seed, False)
 
 
@@ -110,8 +110,8 @@ def _fitted(length: int, documents: int, kind: str) -> int:
     In a language model every token of an input tells something, in any other the input as a whole:
     those take as many of any length.
     """
-    most = FIT_TOKENS // max(length, 1) if kind == "decoder" else MOST_FITTED
-    return max(1, min(MOST_FITTED, most, documents))
+    most = min(MOST_TEXTS, FIT_TOKENS // max(length, 1)) if kind == "decoder" else MOST_FITTED
+    return max(1, min(most, documents))
 
 
 def _rows(ready: Inputs, documents: int, fitted: int, checks: bool) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attention.attend_by_forms import in_order, planned_attention
+from ..attention.attend_by_forms import planned_attention
 from ..attention.head_forms import HeadForm, LayerForms
 from ..attention.head_keys import keep_keys, work_shares
 from ..captures import AttentionCall, Site
@@ -112,9 +112,7 @@ class SparsePlan:
         if why is not None:
             return torch.ones(call.heads, dtype=torch.float64)
         forms = self.forms(call)
-        order = forms.order(call.q.shape[2], call.q.device)
-        q, k, v, valid = in_order(order, call.q, call.k, call.v, valid)
-        kept = keep_keys(q, k, v, forms, scale=call.scale, valid=valid)
+        kept = keep_keys(call.q, call.k, call.v, forms, scale=call.scale, valid=valid)
         return work_shares(kept, forms, call.q.shape[2], call.q.shape[3])
 
     def forms(self, call: AttentionCall) -> LayerForms:
