@@ -84,6 +84,7 @@ NAVIGATION: Navigation = {
         "measurements/diagnostics.md",
         "measurements/reconstruct.md",
         "measurements/attention.md",
+        "measurements/plans.md",
         "measurements/collapse.md",
         "measurements/explain.md",
         "measurements/mechanisms.md",
