@@ -436,7 +436,7 @@ def vision_frontier(
             part: [found.inputs.make(rows[i : i + 1]) for i in range(len(rows))]
             for part, rows in found.rows.items()
         }
-    path = results / f"vision-fit-{name}-{size}.pt"
+    path = results / f"vision-fit-{name}-{size}-{number}.pt"
     if not path.exists():
         tried = try_forms(model, batches["fit"], lambda *_: None)
         known = {t.shape[0]: calibrate(t.shape[0]) for t in tried.values()}

@@ -40,9 +40,9 @@ class KeptKeys:
 
     def in_order(self, valid: Tensor | None) -> Tensor | None:
         """Which tokens are no padding, `(B, T)`, by their place."""
-        if valid is None or self.order is None:
-            return valid if valid is None else valid.contiguous()
-        return valid[:, self.order]
+        if valid is None:
+            return None
+        return valid.contiguous() if self.order is None else valid[:, self.order]
 
     def rows_in_order(self, x: Tensor) -> Tensor:
         """Rows `(B, H, T, E)` by their place."""
@@ -113,9 +113,8 @@ class KeyChoice:
 
     `places (4, n)` int32 are the places of the n heads among those of the queries, the keys, the
     values and the units; `rows (N, samples)` int32 the places of the queries that choose for each
-    block;
-    `thresholds (n,)` the least mean probability of a key that is kept. The `first` keys that are no
-    padding are always kept.
+    block; `thresholds (n,)` the least mean probability of a key that is kept. The `first` keys that
+    are no padding are always kept.
     """
 
     places: Tensor
