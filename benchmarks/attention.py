@@ -58,12 +58,12 @@ from eigenlens.plans.plan_inputs import prepare_plan_inputs
 from eigenlens.plans.sparse_plan import SparsePlan
 from eigenlens.plans.tasks import Perplexity, task_of
 from eigenlens.stats.intervals import t_interval
-from selections import PEERS, scale_of
+from selections import PEERS, scale_of, with_exact
 from tables import table
 
 RESULTS = Path(tempfile.gettempdir()) / "eigenlens-attention"
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "attention_frontier.png"
-PLAN = "plan"
+PLAN, LAST = "plan", LayerForms.last
 LOSSES = "0.001,0.002,0.004,0.006"
 """Losses that theory expects; those that are measured are higher."""
 app = typer.Typer(add_completion=False)
@@ -222,6 +222,9 @@ def frontier(
     others: Annotated[str, typer.Option(help="other ways: names, or all")] = "all",
     values: Annotated[str, typer.Option(help="values of the others' knob; default: theirs")] = "",
     model_name: Name = "smollm2",
+    last: Annotated[
+        int, typer.Option(help="last queries of a plan that attend to every key")
+    ] = LAST,
     results: Results = RESULTS,
 ) -> None:
     """Perplexity and seconds of plans and of other ways to choose keys, on held-out documents.
@@ -235,7 +238,8 @@ def frontier(
         allocation, about = read_fit(results / f"fit-{length}.pt")
         for loss in wanted:
             plan = allocation.plan(within(allocation, loss, about["tokens"]), length)
-            points[PLAN, loss] = lambda plan=plan: by_plan(plan)  # type: ignore[misc]
+            name = PLAN if last == LAST else f"{PLAN}, {last} exact queries"
+            points[name, loss] = partial(by_plan, with_exact(plan, last))
     for name in PEERS if others == "all" else filter(None, others.split(",")):
         for value in [float(x) for x in filter(None, values.split(","))] or PEERS[name].values:
             points[name, value] = lambda name=name, value=value: by_peer(name, value)  # type: ignore[misc]
@@ -274,7 +278,7 @@ def summary(found: dict[str, Any], length: int) -> list[dict[str, Any]]:
     rows = []
     for (name, knob), some in sorted(groups.items(), key=lambda item: item[0]):
         sums = {k: sum(p[k] for p in some) for k in ("torch", "choosing", "attending", "total")}
-        counted = name == PLAN or PEERS[name].counts_choice
+        counted = name not in PEERS or PEERS[name].counts_choice
         ours = sums["attending"] + counted * sums["choosing"]
         rest = sums["total"] - sums["torch"] - sums["attending"] - sums["choosing"]
         mean, low, high = t_interval([p["rise"] for p in some])
@@ -362,7 +366,7 @@ def native_forms(q: Tensor, k: Tensor, v: Tensor, draw: torch.Generator) -> dict
     for name, causal in (("causal, dense", True), ("full, dense", False)):
         found[name] = keep_keys(q, k, v, LayerForms((HeadForm(),) * H, causal), scale=scale)
     for near, name in ((256, "causal, window of 256"), (64, "causal, a quarter gathered")):
-        forms = LayerForms((HeadForm("window", window=near),) * H)
+        forms = LayerForms((HeadForm("window", window=near),) * H, last=0)
         found[name] = keep_keys(q, k, v, forms, scale=scale)
     kept = found["causal, a quarter gathered"]
     mask = torch.rand(*kept.counts.shape, T, generator=draw) < 0.25
@@ -540,7 +544,9 @@ def panel(rows: list[dict[str, Any]], tokens: int) -> alt.Chart:
             ),
             order="knob:Q",
             color=alt.Color("selection:N", title=None),
-            strokeWidth=alt.condition(f"datum.selection == '{PLAN}'", alt.value(4), alt.value(2)),
+            strokeWidth=alt.condition(
+                f"indexof(datum.selection, '{PLAN}') == 0", alt.value(4), alt.value(2)
+            ),
         )
         .properties(
             width=480, height=340, title=f"{tokens:,} tokens, mean of {documents} held-out articles"

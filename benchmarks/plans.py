@@ -33,6 +33,8 @@ from documents import articles
 from eigenlens.models.load import Model
 from eigenlens.plans.evaluation import ATTENTION, SECONDS
 from eigenlens.plans.loss_search import LossMeter
+from eigenlens.plans.sparse_plan import SparsePlan
+from selections import with_exact
 from tables import table
 
 RESULTS = Path(tempfile.gettempdir()) / "eigenlens-plans"
@@ -199,6 +201,7 @@ def needle(
     loss: Loss = "1%",
     trials: Annotated[int, typer.Option(help="texts of each length")] = 12,
     documents: Annotated[int, typer.Option(help="that the plan is chosen on")] = 8,
+    lasts: Annotated[str, typer.Option("--last", help="numbers of exact queries")] = "0,64",
     results: Results = RESULTS,
     name: Name = "smollm2",
     quick: Quick = False,
@@ -209,7 +212,7 @@ def needle(
     asks for it; right if the greedy answer begins with the number. `copy`: a string of random
     tokens stands there, and the end shows its first ones again; the share of the others that are
     the likeliest next token. Texts end anywhere within a block of queries, and one plan, made for
-    the longest texts, serves all.
+    the longest texts, serves all: with each number of last queries that attend to every key.
     """
     if quick:
         lengths, loss, trials, documents = str(QUICK), "5%", 1, 2
@@ -218,6 +221,8 @@ def needle(
     plan, _ = plan_of(model, loss, max(sizes), documents, results)
     if not plan.stored["search"]["pays"]:
         print(no_plan(plan.stored["search"])["predicted rise, %"], "(the planned model is plain)")
+    sparse = plan.sparse or SparsePlan({}, 0)
+    planned = {n: with_exact(sparse, int(n)) for n in lasts.split(",")}
     draw = random.Random(0)
     some = [ids for _, ids in islice(articles(model.tokenizer), ARTICLES, ARTICLES + trials)]
     found: list[dict[str, Any]] = []
@@ -227,16 +232,15 @@ def needle(
             depth = (trial + draw.random()) / trials
             for task in (code, copy):
                 case = task(model, some[trial], total, depth, draw)
-                plain = case.score(model)
-                with plan.applied(model):
-                    planned = case.score(model)
                 row = {
                     "task": task.__name__,
                     "tokens": size,
                     "depth": DEPTHS[int(3 * depth)],
-                    "plain": plain,
-                    "planned": planned,
+                    "plain": case.score(model),
                 }
+                for last, some_exact in planned.items():
+                    with el.replace_attention(model.backbone, some_exact.attend):
+                        row[f"{last} exact"] = case.score(model)
                 print(json.dumps(row), flush=True)
                 found.append(row)
     results.mkdir(parents=True, exist_ok=True)
@@ -256,8 +260,11 @@ def accuracies(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             "tokens": tokens,
             "depth": depth,
             "texts": len(some),
-            "plain": sum(row["plain"] for row in some) / len(some),
-            "planned": sum(row["planned"] for row in some) / len(some),
+            **{
+                name: sum(row[name] for row in some) / len(some)
+                for name in some[0]
+                if name not in {"task", "tokens", "depth"}
+            },
         }
         for (task, tokens, depth), some in sorted(groups.items())
     ]

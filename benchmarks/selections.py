@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -24,6 +24,7 @@ from torch.nn.functional import normalize, pad, scaled_dot_product_attention
 from eigenlens.attention.head_forms import HeadForm, LayerForms
 from eigenlens.attention.head_keys import keep_keys
 from eigenlens.kernels.kept_keys import KeptKeys
+from eigenlens.plans.sparse_plan import SparsePlan
 
 BLOCK = 128
 """Queries that share their keys."""
@@ -55,6 +56,11 @@ def scale_of(q: Tensor) -> float:
     return q.shape[3] ** -0.5
 
 
+def with_exact(plan: SparsePlan, last: int) -> SparsePlan:
+    """The plan with so many queries at the end that attend to every key."""
+    return replace(plan, layers={s: replace(f, last=last) for s, f in plan.layers.items()})
+
+
 def window(q: Tensor, k: Tensor, v: Tensor, share: float) -> KeptKeys:
     """The first keys and the near ones (StreamingLLM, arXiv 2309.17453).
 
@@ -63,7 +69,8 @@ def window(q: Tensor, k: Tensor, v: Tensor, share: float) -> KeptKeys:
     """
     T = q.shape[2]
     near = max(0, round(T * (1 - math.sqrt(1 - share)) - BLOCK / 2))  # the own block is half seen
-    forms = LayerForms((HeadForm("window", window=near),) * q.shape[1], block=BLOCK, first=FIRST)
+    heads = (HeadForm("window", window=near),) * q.shape[1]
+    forms = LayerForms(heads, block=BLOCK, first=FIRST, last=0)
     return keep_keys(q, k, v, forms, scale=scale_of(q))
 
 

@@ -29,7 +29,7 @@ def data(B=2, H=6, G=3, T=200, D=16, E=16, seed=0, sharpness=2.0):
     return q, torch.randn(B, G, T, D, generator=g), torch.randn(B, G, T, E, generator=g)
 
 
-def menu(H, causal, D=16, correction=0.6):
+def menu(H, causal, D=16, correction=0.6, last=41):
     """One head of each form, and again."""
     forms = [
         HeadForm("blocks", 4e-3, 32, 3, correction=correction),
@@ -42,7 +42,7 @@ def menu(H, causal, D=16, correction=0.6):
     heads = tuple(forms[i % len(forms)] for i in range(H))
     ranked = sum(form.kind == "ranked" for form in heads)
     maps = torch.randn(2, ranked, D, 8, generator=torch.Generator().manual_seed(9))
-    return LayerForms(heads, causal, BLOCK, 3, 12, 24, maps[0] * 0.4, maps[1] * 0.4)
+    return LayerForms(heads, causal, BLOCK, 3, 12, 24, last, maps[0] * 0.4, maps[1] * 0.4)
 
 
 def by_native(dtype, graph=False):
@@ -131,8 +131,8 @@ def test_the_output_is_that_of_the_kept_keys_one_unit_at_a_time(causal, pad, by)
                 for i in range(i0, i1):
                     if valid is not None and not valid[b, i]:
                         continue
-                    start = 0 if valid is None else valid[b].tolist().index(True)
-                    if not causal and i < start + forms.first:
+                    real = range(T) if valid is None else valid[b].nonzero()[:, 0].tolist()
+                    if i in (real[-forms.last :] if causal else real[: forms.first]):
                         expected = full[b, h, i]
                     else:
                         own = list(range(i0, i + 1)) if causal else []
@@ -174,11 +174,18 @@ def test_all_forms_of_computing_agree(shape, causal, pad):
     torch.testing.assert_close(bare, softmax_attention(q, k, v, mask, 0.2), atol=1e-5, rtol=1e-5)
 
 
-def test_queries_and_keys_may_lie_anyhow_in_memory():
-    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in data())
-    forms = menu(6, True)
+@pytest.mark.parametrize("by", COMPUTED_BY)
+@pytest.mark.parametrize("H", [1, 6])
+@pytest.mark.parametrize("dims", [(1, 2), (2, 3)])
+def test_queries_and_keys_may_lie_anyhow_in_memory(dims, H, by):
+    straight = data(B=1, H=H, G=H)
+    q, k, v = (x.transpose(*dims).contiguous().transpose(*dims) for x in straight)
+    forms = menu(H, True)
     torch.testing.assert_close(
-        planned_attention(q, k, v, forms), planned_attention(*data(), forms), atol=1e-6, rtol=1e-6
+        planned_attention(q, k, v, forms, form=by),
+        planned_attention(*straight, forms, form="reference"),
+        atol=1e-5,
+        rtol=1e-5,
     )
 
 
@@ -237,10 +244,40 @@ def test_a_pooled_head_counts_one_pair_more_per_query_and_group():
     form = HeadForm("pooled", 1.0, 32, 4)
     # causal windows begin at 0, 0, 32, 64 and 96: 0, 0, 1, 1 and 2 groups lie before them
     for causal, groups in ((False, 3 * 130), (True, 32 * (0 + 0 + 1 + 1) + 2 * 2)):
-        forms = LayerForms((form,), causal, BLOCK, 0, 8, group=64)
+        forms = LayerForms((form,), causal, BLOCK, 0, 8, group=64, last=0)
         kept = keep_keys(q, k, v, forms, scale=0.25)
         bare = replace(kept, pooled=None)
         assert float(kept.pairs(130) - bare.pairs(130)) == groups
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_pairs_of_exact_queries_count(causal):
+    q, k, v = data()
+    valid = padding("left", *q.shape[::2])
+    heads = tuple(form for form in menu(6, causal).heads if form.kind in {"blocks", "window"})
+    forms = LayerForms(heads * 3, causal, BLOCK, 3, 12, last=41)
+    kept = keep_keys(q, k, v, forms, scale=0.25, valid=valid)
+    by_hand = (kept.mask(200, 200) & allowed(200, causal, None)).sum((0, 2, 3))
+    assert kept.pairs(200).tolist() == by_hand.tolist()
+    assert bool((replace(kept, exact=None).pairs(200) < kept.pairs(200)).all())
+
+
+@pytest.mark.parametrize("by", [*COMPUTED_BY, "reference"])
+@pytest.mark.parametrize("length", [256, 261])
+def test_a_question_at_the_end_finds_what_nothing_before_it_looked_for(length, by):
+    """Without exact queries the block of the question does not keep the key it asks for."""
+    q, k, v = data(B=1, H=1, G=1, T=length)
+    q[..., :8], k[..., :8] = 0.0, 0.0  # coordinates of the question alone
+    k[0, 0, 50, 0], q[0, 0, -3:, 0] = 30.0, 30.0
+    full = full_attention(q, k, v, True, 0.25, None)
+    assert (full[0, 0, -1] - v[0, 0, 50]).abs().max() < 1e-5
+
+    def missed(last):
+        forms = LayerForms((HeadForm("blocks", 0.05, 32, 2),), True, 64, 2, 8, last=last)
+        out = planned_attention(q, k, v, forms, scale=0.25, form=by)
+        return float((out - full)[0, 0, -3:].abs().max())
+
+    assert missed(0) > 0.5 and missed(3) < 1e-5 and missed(64) < 1e-5
 
 
 def test_groups_of_equal_keys_are_exact():
@@ -269,15 +306,46 @@ def test_half_precision_is_computed_in_float32(dtype):
     torch.testing.assert_close(out.float(), expected.to(dtype).float(), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("padding", [None, slice(40), slice(40, None)])
+@pytest.mark.parametrize("padding", [None, slice(40), slice(2, None), slice(None)])
 @pytest.mark.parametrize("causal", [True, False])
-def test_gradients_flow_through_the_torch_form(causal, padding):
-    q, k, v = (x.requires_grad_() for x in data(T=80))
-    valid = torch.ones(len(q), 80, dtype=torch.bool)
-    if padding is not None:
+def test_gradients_of_the_torch_form_are_those_of_the_masked_formula(causal, padding):
+    forms, gradients = menu(6, causal), {}
+    valid = torch.ones(2, 80, dtype=torch.bool)
+    if padding is not None:  # also with fewer real tokens than exact queries
         valid[0, padding] = False
-    planned_attention(q, k, v, menu(6, causal), valid=valid).sum().backward()
+    kept = keep_keys(*data(T=80), forms, scale=0.25, valid=valid)
+    for by in ("torch", "reference"):
+        inputs = [x.double().requires_grad_() for x in data(T=80)]
+        out = attend_kept(*inputs, kept, 0.25, valid, by)
+        out = out * valid[:, None, :, None]  # what padding attends to is nobody's business
+        gradients[by] = torch.autograd.grad(out.square().sum(), inputs)
+    for ours, true in zip(gradients["torch"], gradients["reference"], strict=True):
+        torch.testing.assert_close(ours, true, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_gradients_flow_through_a_planned_call(causal):
+    q, k, v = (x.requires_grad_() for x in data(T=80))
+    planned_attention(q, k, v, menu(6, causal)).sum().backward()
     assert all(x.grad is not None and bool(x.grad.isfinite().all()) for x in (q, k, v))
+
+
+@pytest.mark.parametrize("by", COMPUTED_BY)
+@pytest.mark.parametrize("causal", [True, False])
+def test_under_autocast_the_output_is_about_the_same(causal, by):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        out = planned_attention(*data(), menu(6, causal), form=by)
+    expected = planned_attention(*data(), menu(6, causal), form=by)
+    assert (out.float() - expected).abs().mean() < 0.02
+
+
+def test_a_whole_number_may_be_a_threshold():
+    q, k, v = data()
+    kept = [
+        keep_keys(q, k, v, LayerForms((HeadForm("blocks", one),) * 6), scale=0.25).counts
+        for one in (1, 1.0)
+    ]
+    assert torch.equal(*kept)
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -1,8 +1,6 @@
 """Attention of a layer with a form for each head.
 
-Keys are chosen (`head_keys`), then attended (`kept_attention`). Both ways, as in encoders and
-vision models, the first queries are special tokens that no neighbour speaks for: they attend to
-every key.
+Keys are chosen (`head_keys`), then attended (`kept_attention`).
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..errors import EigenlensError
 from ..kernels import native
-from ..kernels.kept_keys import KeptKeys
 from .head_forms import LayerForms
 from .head_keys import keep_keys
 from .kept_attention import Form, attend_kept
@@ -76,10 +73,11 @@ def planned_attention(
     scale, asked = 1 / math.sqrt(D) if scale is None else scale, q.dtype
     q, k, v = (at_least_float32(x) for x in (q, k, v))
     dense = [h for h, head in enumerate(forms.heads) if head.kind == "dense"]
-    if dense and form != "reference" and not native.computes(form, q, k, v):
-        out = _dense_apart(q, k, v, forms, dense, scale, valid)
-    else:
-        out = _attend(q, k, v, forms, scale, valid, form)
+    with torch.autocast(q.device.type, enabled=False):
+        if dense and form != "reference" and not native.computes(form, q, k, v):
+            out = _dense_apart(q, k, v, forms, dense, scale, valid)
+        else:
+            out = _attend(q, k, v, forms, scale, valid, form)
     return out.to(asked)
 
 
@@ -94,22 +92,7 @@ def _attend(
 ) -> Tensor:
     """Choose the keys of all heads together, and attend to them."""
     kept = keep_keys(q, k, v, forms, scale=scale, valid=valid, form=form)
-    out = attend_kept(q, k, v, kept, scale, valid, form)
-    if forms.causal or forms.plain or not forms.first:
-        return out
-    rows = first_rows(kept, forms.first, q, valid)
-    mask = None if valid is None else valid[:, None, None]
-    exact = scaled_dot_product_attention(
-        q.gather(2, rows.expand(-1, q.shape[1], -1, q.shape[3])),
-        k,
-        v,
-        mask,
-        scale=scale,
-        enable_gqa=True,
-    )
-    rows, exact = rows.expand(exact.shape), exact.nan_to_num()
-    # in place where no gradient needs the output as it was: a copy of it takes longer than this
-    return out.scatter(2, rows, exact) if out.requires_grad else out.scatter_(2, rows, exact)
+    return attend_kept(q, k, v, kept, scale, valid, form)
 
 
 def _dense_apart(
@@ -136,19 +119,6 @@ def _dense_apart(
     rest = replace(forms, heads=tuple(forms.heads[h] for h in others))
     out[:, others] = _attend(*of(others), rest, scale, valid, "torch")
     return out
-
-
-def first_rows(kept: KeptKeys, first: int, q: Tensor, valid: Tensor | None) -> Tensor:
-    """The first queries that are no padding, which attend to every key if a call is both ways.
-
-    Which tokens they are, `(B, 1, first, 1)`.
-    """
-    B, T = q.shape[0], q.shape[2]
-    places = torch.arange(min(first, T), device=q.device).expand(B, -1)
-    if (real := kept.in_order(valid)) is not None:
-        places = (places + real.int().argmax(1)[:, None]).clamp_max(T - 1)
-    rows = places if kept.order is None else kept.order[places]
-    return rows[:, None, :, None]
 
 
 def full_attention(

@@ -9,6 +9,10 @@
 | pooled | the same as `blocks`; all others are attended too, as the means of groups |
 
 Whatever is kept is attended exactly (`kept_attention`). `attend_by_forms` computes a layer.
+
+Some queries attend to every key, in every head. In a causal call they are the last ones: the
+question at the end of a long prompt looks for what no row before it looked for. Both ways they are
+the first ones: special tokens that no neighbour speaks for.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from .picture_order import picture_order
 
 KINDS = ("dense", "window", "blocks", "ranked", "pooled")
 SHARED = ("block", "first", "stride")
-"""What all heads of a layer share; pooled ones also `group`."""
+"""What all heads of a layer share; pooled ones also `group`, causal calls also `last`."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +80,11 @@ class LayerForms:
 
     `causal` says for which calls they are: query i sees keys j ≤ i, or every key. Queries are taken
     in blocks of `block`; the `first` keys are always kept; sampled rows lie `stride` apart in a
-    causal call; pooled heads take the means of `group` keys in a row. `to_x`, `to_y (n, D, R)` are
-    the coordinates of the n ranked heads, in their order. `before_picture` is for vision models:
-    how many tokens stand before the patches of a square picture, which are then taken along a curve
-    (`picture_order`).
+    causal call; pooled heads take the means of `group` keys in a row. The `last` queries of a
+    causal call attend to every key before them; both ways, the `first` queries do. `to_x`, `to_y
+    (n, D, R)` are the coordinates of the n ranked heads, in their order. `before_picture` is for
+    vision models: how many tokens stand before the patches of a square picture, which are then
+    taken along a curve (`picture_order`).
     """
 
     heads: tuple[HeadForm, ...]
@@ -88,6 +93,7 @@ class LayerForms:
     first: int = 4
     stride: int = 16
     group: int = 64
+    last: int = 64
     to_x: Tensor | None = None
     to_y: Tensor | None = None
     before_picture: int | None = None
@@ -95,10 +101,10 @@ class LayerForms:
     def __post_init__(self) -> None:
         if self.causal and self.before_picture is not None:
             raise EigenlensError("patches of a picture have an order only in attention both ways")
-        if min(self.block, self.stride, self.group) < 1 or self.first < 0:
+        if min(self.block, self.stride, self.group) < 1 or min(self.first, self.last) < 0:
             raise EigenlensError(
-                f"block, stride and group must be at least 1 and first at least 0, not"
-                f" {self.block}, {self.stride}, {self.group} and {self.first}"
+                "block, stride and group must be at least 1, first and last at least 0, not"
+                f" {self.block}, {self.stride}, {self.group}, {self.first} and {self.last}"
             )
         for form in self.heads:
             reach = (form.samples - 1) * self.stride
@@ -128,7 +134,7 @@ class LayerForms:
 
     def record(self) -> dict[str, Any]:
         """The forms as plain JSON values, without the coordinates."""
-        shared = {name: getattr(self, name) for name in (*SHARED, "group")}
+        shared = {name: getattr(self, name) for name in (*SHARED, "group", "last")}
         picture = {} if self.before_picture is None else {"before_picture": self.before_picture}
         heads = [asdict(form) for form in self.heads]
         return {"causal": self.causal, **shared, **picture, "heads": heads}
@@ -146,6 +152,7 @@ class LayerForms:
             bool(record["causal"]),
             **shared,
             group=int(record.get("group", cls.group)),  # plans of 0.1.0 have no pooled heads
+            last=int(record.get("last", 0)),  # nor exact queries
             to_x=to_x,
             to_y=to_y,
             before_picture=None if picture is None else int(picture),

@@ -52,6 +52,7 @@ def keep_keys(
         forms.group,
         forms.order(T, device),
     )
+    kept.exact = _exact_queries(forms, kept, T, valid)
     _keep_first(forms, kept, kept.in_order(valid))
     by_native = native.computes("auto" if form == "reference" else form, q, k, v)
     choose = native.choose if by_native else choose_by_torch
@@ -73,7 +74,7 @@ def keep_keys(
         choice = KeyChoice(
             torch.tensor(places, dtype=torch.int32, device=device),
             sampled_rows(T, forms.block, samples, forms.stride, causal, device),
-            torch.tensor([forms.heads[h].threshold for h in chosen], device=device),
+            torch.tensor([float(forms.heads[h].threshold) for h in chosen], device=device),
             forms.first,
         )
         # a pooled head needs no mean of all that it drops
@@ -82,6 +83,28 @@ def keep_keys(
     if kept.weight is not None:
         kept.weight *= torch.tensor([h.correction for h in forms.heads], device=device)[:, None]
     return kept
+
+
+def _exact_queries(
+    forms: LayerForms, kept: KeptKeys, T: int, valid: Tensor | None
+) -> Tensor | None:
+    """The queries that attend to every key, from and up to, `(B, 2)`.
+
+    They are counted from the first, or back from the last token that is no padding.
+    """
+    number = forms.last if forms.causal else forms.first
+    if forms.plain or not number or not T:
+        return None
+    real = kept.in_order(valid)
+    if real is None:
+        real = torch.ones(1, T, dtype=torch.bool, device=kept.counts.device)
+    begin = real.int().argmax(1)
+    end = (T - real.flip(1).int().argmax(1)) * real.any(1)
+    if forms.causal:
+        begin = begin.maximum(end - number)
+    else:
+        end = end.minimum(begin + number)
+    return torch.stack([begin, end], 1).to(torch.int32).expand(len(kept.counts), 2).contiguous()
 
 
 def _keep_first(forms: LayerForms, kept: KeptKeys, valid: Tensor | None) -> None:

@@ -5,7 +5,8 @@
 for query i of block I, with the kept keys `K(I)`, the keys of its own block up to i if the call is
 causal, and the mean value `v̄_I` of what was dropped with its weight `w_I`. In a pooled head the
 softmax also has one key for every group g of keys, at the mean `k̄_Ig` of those of its keys that
-block I dropped, with the score `q_i·k̄_Ig/√d + log n_Ig` for n dropped keys.
+block I dropped, with the score `q_i·k̄_Ig/√d + log n_Ig` for n dropped keys. A query that is exact
+attends to every key: K(I) is then all of them, w_I is 0, and nothing is pooled.
 
 `reference` is dense and masked, `by_torch` gathers keys and runs torch's own attention, `native` is
 compiled C++.
@@ -18,6 +19,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from ..kernels import native
 from ..kernels.kept_keys import KeptKeys
@@ -66,11 +68,11 @@ def attend_kept(
     q, k, v = (kept.rows_in_order(x) for x in (q, k, v))
     compute = reference if form == "reference" else by_torch
     out = kept.as_they_came(compute(q, k, v, kept, scale, kept.in_order(valid)))
-    if kept.weight is None or kept.mean is None:
+    dropped = kept.dropped_of_queries(q.shape[2])
+    if dropped is None:
         return out
-    block = kept.block_of_tokens(q.shape[2])
-    mean, weight = kept.mean[:, :, block].to(out), kept.weight[:, :, block, None].to(out)
-    return torch.lerp(out, mean, weight)
+    mean, weight = dropped
+    return torch.lerp(out, mean.to(out), weight.to(out))
 
 
 def reference(
@@ -87,13 +89,20 @@ def reference(
     k, v = (x.repeat_interleave(H // G, 1) for x in (k, v))
     scores = (q @ k.transpose(2, 3) * scale).masked_fill(~mask, -torch.inf)  # (B, H, T, S)
     if kept.pooled is None:
-        return torch.softmax(scores, -1).nan_to_num() @ v
+        return _pattern(scores) @ v
     means, values, terms = pooled_keys(k, v, kept, valid)
     unit = torch.arange(T, device=q.device) // kept.block
     more = torch.einsum("bhtd,bhtgd->bhtg", q, means[:, :, unit]) * scale + terms[:, :, unit]
-    pattern = torch.softmax(torch.cat([scores, more], 3), -1).nan_to_num()
+    more = more.masked_fill(kept.exact_queries(T)[:, None, :, None], -torch.inf)
+    pattern = _pattern(torch.cat([scores, more], 3))
     groups = torch.einsum("bhtg,bhtge->bhte", pattern[..., S:], values[:, :, unit])
     return pattern[..., :S] @ v + groups
+
+
+def _pattern(scores: Tensor) -> Tensor:
+    """The softmax of every row, zero in a row without keys, and so is its gradient."""
+    alone = (scores == -torch.inf).all(-1, keepdim=True)
+    return torch.softmax(scores.masked_fill(alone, 0.0), -1).masked_fill(alone, 0.0)
 
 
 def pooled_keys(
@@ -139,7 +148,7 @@ def by_torch(
     N, device = kept.counts.shape[2], q.device
     short = N * block - T
     rows = torch.nn.functional.pad(q, (0, 0, 0, short)) if short else q
-    units = rows.reshape(B * H * N, block, D)
+    units = rows.reshape(B * H * N, block, D).contiguous()
     out, mass = units.new_zeros(B * H * N, block, E), units.new_full((B * H * N, block), -torch.inf)
 
     def join(some: Tensor, o: Tensor, l: Tensor) -> None:
@@ -201,7 +210,38 @@ def by_torch(
             some = index.view(B, H, N)[:, h].flatten()[left]
             numbers = terms[left][:, None]
             join(some, *_attend(units[some], means[left], means_of_values[left], scale, numbers))
-    return out.view(B, H, N * block, E)[:, :, :T]
+    out = out.view(B, H, N * block, E)[:, :, :T]
+    return out if kept.exact is None else _with_exact(out, q, k, v, kept, scale, valid)
+
+
+def _with_exact(
+    out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kept: KeptKeys,
+    scale: float,
+    valid: Tensor | None,
+) -> Tensor:
+    """The output with the exact queries attended anew, to every key that they may see."""
+    assert kept.exact is not None
+    most = int((kept.exact[:, 1] - kept.exact[:, 0]).max())
+    if most <= 0:
+        return out
+    begin, end = kept.exact.long().unsqueeze(2).unbind(1)  # (B, 1)
+    # as many different rows of every input: one with fewer exact queries keeps the others' outputs
+    rows = begin.clamp_max(q.shape[2] - most) + torch.arange(most, device=q.device)  # (B, most)
+    at, ours = rows[:, None, :, None], ((rows >= begin) & (rows < end))[:, None, :, None]
+    keys = torch.arange(k.shape[2], device=q.device)
+    mask = keys <= at if kept.causal else torch.ones_like(keys, dtype=torch.bool)[None, None, None]
+    if valid is not None:
+        mask = mask & valid[:, None, None]
+    some = q.gather(2, at.expand(-1, q.shape[1], -1, q.shape[3]))
+    exact = scaled_dot_product_attention(some, k, v, mask, scale=scale, enable_gqa=True)
+    at = at.expand(exact.shape)
+    exact = torch.where(ours, exact.nan_to_num().to(out.dtype), out.gather(2, at))
+    # in place where no gradient needs the output as it was: a copy takes longer than all of this
+    return out.scatter(2, at, exact) if out.requires_grad else out.scatter_(2, at, exact)
 
 
 def _added(hidden: Tensor, like: Tensor) -> Tensor:

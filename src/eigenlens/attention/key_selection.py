@@ -11,7 +11,8 @@ none. The thresholds come from a plan.
 
 In a causal call the rows are `i₀, i₀ − stride, …`, at or before the first query of the block, so
 that no choice depends on a later token: rows inside the block would choose better, but would tell
-each query which keys later queries look at, and a measured loss would then be too low. Both ways
+each query which keys later queries look at, and a measured loss would then be too low. The last
+queries of an input need no choice: they attend to every key. Both ways
 there is no such order, and the rows lie evenly inside the block.
 """
 

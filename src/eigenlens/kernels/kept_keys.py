@@ -19,12 +19,14 @@ class KeptKeys:
     of every `group` keys in a row (in a causal call before the range), the n that are not kept are
     attended as one key, their mean. It has their mean value, and counts n times in the softmax.
 
+    The queries of `exact` attend to every key that they may see, whatever their block keeps.
+
     Tokens may be taken in an `order (T,)` int64 (None: as they come): blocks, ranges and keys are
     then places in it. Queries, keys, values and outputs stand as the model has them.
 
     Shapes: `ranges (B, H, N, 2)`, from and up to; `keys (B, H, N, K)`, of which the first `counts
     (B, H, N)` are meant; `mean (B, H, N, E)` and `weight (B, H, N)`, or None; `pooled (H,)`
-    bool says which heads pool; None: none does.
+    bool says which heads pool; None: none does; `exact (B, 2)` int32, from and up to; None: none.
     """
 
     block: int
@@ -37,6 +39,7 @@ class KeptKeys:
     pooled: Tensor | None = None
     group: int = 64
     order: Tensor | None = None
+    exact: Tensor | None = None
 
     def in_order(self, valid: Tensor | None) -> Tensor | None:
         """Which tokens are no padding, `(B, T)`, by their place."""
@@ -52,10 +55,21 @@ class KeptKeys:
         """Rows `(B, H, T, E)` back from their places."""
         return x if self.order is None else _taken(x, self.order.argsort())
 
-    def block_of_tokens(self, T: int) -> Tensor:
-        """The block that every query stands in, `(T,)`."""
-        blocks = torch.arange(T, device=self.counts.device) // self.block
-        return blocks if self.order is None else blocks[self.order.argsort()]
+    def exact_queries(self, T: int) -> Tensor:
+        """Which queries attend to every key, `(B, T)` bool, by their place."""
+        place = torch.arange(T, device=self.counts.device)
+        if self.exact is None:
+            return torch.zeros(len(self.counts), T, dtype=torch.bool, device=place.device)
+        return (place >= self.exact[:, :1]) & (place < self.exact[:, 1:])
+
+    def dropped_of_queries(self, T: int) -> tuple[Tensor, Tensor] | None:
+        """The mean `(B, H, T, E)` and its weight `(B, H, T, 1)` for every query, as they came."""
+        if self.mean is None or self.weight is None:
+            return None
+        block = torch.arange(T, device=self.counts.device) // self.block
+        block = block if self.order is None else block[self.order.argsort()]
+        exact = self.as_they_came(self.exact_queries(T)[:, None, :, None])
+        return self.mean[:, :, block], self.weight[:, :, block, None].masked_fill(exact, 0.0)
 
     @property
     def past(self) -> Tensor:
@@ -72,12 +86,16 @@ class KeptKeys:
         sizes = torch.full((N,), self.block, dtype=torch.float64, device=self.counts.device)
         sizes[-1] = queries - (N - 1) * self.block
         own = (sizes * (sizes + 1) / 2).sum() * len(self.counts) if self.causal else 0.0
+        spare = N * self.block - queries
+        exact = torch.nn.functional.pad(self.exact_queries(queries), (0, spare))
+        exact = exact.unflatten(1, (N, self.block)).sum(2)[:, None]  # (B, 1, N)
         past = self.past.double()
+        whole = self.ranges[..., 1] if self.causal else torch.full_like(self.counts, queries)
         if self.pooled is not None:
-            end = self.ranges[..., 0] if self.causal else torch.full_like(self.counts, queries)
+            end = self.ranges[..., 0] if self.causal else whole
             groups = (end + self.group - 1) // self.group
             past = past + groups * self.pooled[:, None]
-        return (past * sizes).sum((0, 2)) + own
+        return (past * (sizes - exact) + whole * exact).sum((0, 2)) + own
 
     def listed_or_near(self, S: int) -> Tensor:
         """The keys of every unit without its own block, `(B, H, N, S)` bool."""
@@ -95,7 +113,8 @@ class KeptKeys:
         if self.causal:
             start = rows[:, None] // self.block * self.block
             pairs = pairs | (place >= start) & (place <= rows[:, None])
-        return pairs
+        every = self.exact_queries(T)[:, None, :, None]
+        return pairs | (every & (place <= rows[:, None]) if self.causal else every)
 
 
 def _taken(x: Tensor, order: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ def attend(
         _numbers([*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *out.stride()[:3]]),
         ctypes.c_float(scale),
         *map(_pointer, (kept.keys, kept.counts, kept.ranges, valid)),
-        *map(_pointer, (kept.mean, kept.weight, kept.pooled, kept.order)),
+        *map(_pointer, (kept.mean, kept.weight, kept.pooled, kept.order, kept.exact)),
         torch.get_num_threads(),
     )
     return out

@@ -2,7 +2,8 @@
 //
 // `attend` computes the exact softmax of a block of queries over a list of keys, a range of keys and,
 // if causal, the block's own keys up to each query; in a pooled head also over the means of what is
-// dropped, in groups. `choose` makes the lists from a few exact rows.
+// dropped, in groups. Some queries are exact: they attend to all other keys, too. `choose` makes the
+// lists from a few exact rows.
 // Keys are packed into panels of PANEL columns, so that a gathered key costs what any other key costs.
 // A unit is a block of queries of one head: ((b * H) + h) * N + I.
 // Tokens are taken in `order`, if there is one: blocks, keys, ranges and `valid` are places in it.
@@ -150,6 +151,7 @@ struct Rows {
 struct Space {
   std::vector<float> q, keys, values, scores, out, top, total, gone;
   std::vector<const float*> rows;
+  std::vector<uint8_t> kept;
 };
 
 // Sums of the keys and of the values of every group of keys in a row, and how many they are.
@@ -222,7 +224,8 @@ void pack_keys(const float* const* rows, int64_t n, int64_t D, float* to) {
 
 extern "C" void attend(const float* q, const float* k, const float* v, float* out, const int64_t* sizes, const int64_t* strides,
                        float scale, const int32_t* keys, const int32_t* counts, const int32_t* ranges, const uint8_t* valid,
-                       const float* mix, const float* weight, const uint8_t* pooled, const int64_t* order, int32_t threads) {
+                       const float* mix, const float* weight, const uint8_t* pooled, const int64_t* order, const int32_t* exact,
+                       int32_t threads) {
   const int64_t B = sizes[0], H = sizes[1], G = sizes[2], T = sizes[3], S = sizes[4], D = sizes[5], E = sizes[6], block = sizes[7],
                 causal = sizes[8], width = sizes[9], group = sizes[10];
   const int64_t N = (T + block - 1) / block, EW = rounded(E);
@@ -257,15 +260,25 @@ extern "C" void attend(const float* q, const float* k, const float* v, float* ou
       std::fill(s.total.begin(), s.total.end(), 0.0f);
       const int64_t low = ranges[2 * u], high = ranges[2 * u + 1], listed = counts ? counts[u] : 0;
       const int64_t near = high - low, own = causal ? rows : 0, number = listed + near + own;
-      // the n keys whose rows, values and `gone` were gathered; an own key hides from the queries before it
-      auto attend_panel = [&](int64_t n, bool gone, bool mine, int64_t skipped) {
+      // queries [exact_from, exact_to) of the block attend to every key
+      const int64_t exact_from = exact ? std::clamp<int64_t>(exact[2 * b] - begin, 0, rows) : 0;
+      const int64_t exact_to = exact ? std::clamp<int64_t>(exact[2 * b + 1] - begin, exact_from, rows) : 0;
+      auto gather = [&](int64_t j, int64_t key) {
+        s.rows[j] = key_rows[key];
+        s.gone[j] = stands && !stands[key] ? NONE : 0.0f;
+        std::memcpy(&s.values[j * EW], value_rows[key], E * 4);
+        return stands && !stands[key];
+      };
+      // queries [skipped, until) attend to the n keys whose rows, values and `gone` were gathered; an own key
+      // hides from the queries before it
+      auto attend_panel = [&](int64_t n, bool gone, bool mine, int64_t skipped, int64_t until) {
         const int64_t padded = rounded(n);
         for (int64_t j = n; j < padded; j++) s.gone[j] = NONE;
         gone |= padded > n;
         pack_keys(s.rows.data(), n, D, s.keys.data());
         for (int64_t j = n; j < padded; j++) std::memset(&s.values[j * EW], 0, EW * 4);
-        product<false>(&s.q[skipped * D], D, s.keys.data(), PANEL, &s.scores[skipped * PANEL], PANEL, rows - skipped, padded, D);
-        for (int64_t r = skipped; r < rows; r++) {
+        product<false>(&s.q[skipped * D], D, s.keys.data(), PANEL, &s.scores[skipped * PANEL], PANEL, until - skipped, padded, D);
+        for (int64_t r = skipped; r < until; r++) {
           float* x = &s.scores[r * PANEL];
           if (gone)
             for (int64_t j = 0; j < padded; j += W) store(x + j, load(x + j) + load(&s.gone[j]));
@@ -296,7 +309,7 @@ extern "C" void attend(const float* q, const float* k, const float* v, float* ou
           }
           s.total[r] += sum(added);
         }
-        product<true>(&s.scores[skipped * PANEL], PANEL, s.values.data(), EW, &s.out[skipped * EW], EW, rows - skipped, EW, padded);
+        product<true>(&s.scores[skipped * PANEL], PANEL, s.values.data(), EW, &s.out[skipped * EW], EW, until - skipped, EW, padded);
       };
       int64_t done = 0;
       while (done < number) {
@@ -306,14 +319,26 @@ extern "C" void attend(const float* q, const float* k, const float* v, float* ou
         bool gone = false;
         for (int64_t j = 0; j < n; j++) {
           const int64_t at = done + j;
-          const int64_t key = mine ? begin + at - listed - near : at < listed ? keys[u * width + at] : low + at - listed;
-          s.rows[j] = key_rows[key];
-          s.gone[j] = stands && !stands[key] ? NONE : 0.0f;
-          gone |= stands && !stands[key];
-          std::memcpy(&s.values[j * EW], value_rows[key], E * 4);
+          gone |= gather(j, mine ? begin + at - listed - near : at < listed ? keys[u * width + at] : low + at - listed);
         }
-        attend_panel(n, gone, mine, mine ? done - listed - near : 0);
+        attend_panel(n, gone, mine, mine ? done - listed - near : 0, rows);
         done += n;
+      }
+      if (exact_to > exact_from) {  // what the block does not keep
+        s.kept.assign(S, 0);
+        for (int64_t j = 0; j < listed; j++) s.kept[keys[u * width + j]] = 1;
+        for (int64_t j = low; j < high; j++) s.kept[j] = 1;
+        const int64_t end = causal ? begin : S;
+        int64_t n = 0;
+        bool gone = false;
+        for (int64_t key = 0; key < end; key++) {
+          if (s.kept[key]) continue;
+          gone |= gather(n++, key);
+          if (n < PANEL) continue;
+          attend_panel(n, gone, false, exact_from, exact_to);
+          n = gone = 0;
+        }
+        if (n) attend_panel(n, gone, false, exact_from, exact_to);
       }
       if (pooled && pooled[h]) {
         const int64_t groups = rest.of_unit(b, g, causal ? low : S, causal, key_rows, value_rows, stands);
@@ -330,13 +355,14 @@ extern "C" void attend(const float* q, const float* k, const float* v, float* ou
             s.gone[n++] = std::log(rest.left[m]);
           }
           if (n == PANEL || (n && m + 1 == groups)) {
-            attend_panel(n, true, false, 0);
+            if (exact_from) attend_panel(n, true, false, 0, exact_from);
+            if (exact_to < rows) attend_panel(n, true, false, exact_to, rows);
             n = 0;
           }
         }
       }
-      const float lost = weight ? weight[u] : 0.0f;
       for (int64_t r = 0; r < rows; r++) {
+        const float lost = weight && (r < exact_from || r >= exact_to) ? weight[u] : 0.0f;
         const int64_t token = order ? order[begin + r] : begin + r;
         float* to = out + b * strides[9] + h * strides[10] + token * strides[11];
         const float by = s.total[r] > 0 ? (1 - lost) / s.total[r] : 0.0f;

@@ -301,7 +301,7 @@ def _measured(
     yield timing(DENSE, "torch", full, lambda: full_attention(q, k, v, causal, scale, None))
     kept = _random_keys(q, k, v, causal, scale, draw)
     pairs = float(kept.pairs(length).mean())
-    near = LayerForms((HeadForm("window", window=WINDOW),) * HEADS, causal)
+    near = LayerForms((HeadForm("window", window=WINDOW),) * HEADS, causal, last=0)
     window = keep_keys(q, k, v, near, scale=scale)
     blocks = LayerForms((HeadForm("blocks", 1.0, 64, SAMPLES, correction=0.5),) * HEADS, causal)
     maps = torch.randn(HEADS, width, min(RANK, width), generator=draw).to(device)
@@ -333,7 +333,7 @@ def _random_keys(
     q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, draw: torch.Generator
 ) -> Any:
     """A random quarter of the far keys for every unit."""
-    near = LayerForms((HeadForm("window", window=64),) * HEADS, causal)
+    near = LayerForms((HeadForm("window", window=64),) * HEADS, causal, last=0)
     kept = keep_keys(q, k, v, near, scale=scale)
     N, S = kept.counts.shape[2], k.shape[2]
     chosen = torch.rand(1, HEADS, N, S, generator=draw).to(q.device) < KEPT

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..attention.attend_by_forms import first_rows, full_attention
+from ..attention.attend_by_forms import full_attention
 from ..attention.feature_rank import joint_subspace
 from ..attention.head_forms import HeadForm, LayerForms
 from ..attention.head_keys import keep_keys, work_shares
@@ -155,18 +155,12 @@ def try_options(
             "sampled": zero + _sampled(option, forms, T, causal) * len(q),
         }
         if option.kind != "dense":
-            mean, weight = kept.mean, kept.weight
+            dropped = kept.dropped_of_queries(T)
             out = attend_kept(q, k, v, replace(kept, mean=None, weight=None), call.scale, valid)
-            change = torch.zeros_like(out)
-            if mean is not None and weight is not None:
-                block = kept.block_of_tokens(T)
-                change = (mean[:, :, block] - out) * weight[:, :, block, None]
-            gap = out - true
-            if not causal:  # the first queries attend exactly
-                first = first_rows(kept, forms.first, q, valid).expand(
-                    *out.shape[:2], -1, out.shape[3]
-                )
-                gap, change = gap.scatter(2, first, 0.0), change.scatter(2, first, 0.0)
+            gap, change = out - true, torch.zeros_like(out)
+            if dropped is not None:
+                mean, weight = dropped
+                change = (mean - out) * weight
             if real is not None:
                 gap, change = gap * real, change * real
             a, b = (gradients.effects(call.site, d) for d in (gap, change))  # (sets, B, H, T or 1)

@@ -178,6 +178,5 @@ def _from_blocks(record: Mapping[str, Any]) -> LayerForms:
         else HeadForm()
         for t in record["thresholds"]
     )
-    return LayerForms(
-        heads, True, int(record["query_block"]), int(record["first"]), int(record["stride"])
-    )
+    block, first, stride = (int(record[name]) for name in ("query_block", "first", "stride"))
+    return LayerForms(heads, True, block, first, stride, last=0)
