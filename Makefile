@@ -32,7 +32,7 @@ test-fast: $(VENV)/test-ready
 	  -m "not browser and not cluster and not download and not slow"
 
 pytest: $(VENV)/test-ready
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3
 
 lint: $(VENV)/test-ready
 	$(BIN)/ruff check .

@@ -70,6 +70,7 @@ app = typer.Typer(add_completion=False)
 Length = Annotated[int, typer.Option("--max-length", help="tokens of a document")]
 Name = Annotated[str, typer.Option("--model", help="a causal language model")]
 Results = Annotated[Path, typer.Option(help="the folder of results")]
+Data = Annotated[str, typer.Option(help="pictures: a data set or a folder")]
 
 
 @dataclass
@@ -383,15 +384,16 @@ def vision(
     loss: float = 0.01,
     pictures: Annotated[int, typer.Option(help="pictures to choose on, and to check on")] = 8,
     name: Annotated[str, typer.Option("--model")] = "dinov2-small",
+    data: Data = "skimage",
     results: Results = RESULTS,
 ) -> None:
     """The plan of a vision model within a loss of `1 − cosine` of its embedding (the first token).
 
-    Chosen, checked and evaluated on different photographs of the data set `skimage`.
+    Chosen, checked and evaluated on different photographs.
     """
     tokens = (size // 14) ** 2 + 1
     with tempfile.TemporaryDirectory() as place:
-        studied = el.study(name, "skimage", place, max_inputs=6, only="moments")
+        studied = el.study(name, data, place, max_inputs=6, only="moments")
         made = el.plan(studied, loss=loss, max_length=tokens, max_inputs=pictures)
         print(made.sentence)
         evaluated = el.evaluate(name, plan=made, max_inputs=pictures)
@@ -411,7 +413,7 @@ def vision(
         "end to end": seconds["plain"] / seconds["planned"],
         "checked": made.stored["search"].get("checked"),
     }
-    path = results / f"vision-{size}-{loss}.json"
+    path = results / f"vision-{Path(data).name}-{size}-{loss}.json"
     results.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(row, indent=1))
     table([{key: value for key, value in row.items() if key != "checked"}])
@@ -423,6 +425,7 @@ def vision_frontier(
     number: Annotated[int, typer.Option("--pictures", help="as for `vision`")] = 8,
     plans: Annotated[int, typer.Option(help="how many, from exact to fast, at most")] = 10,
     name: Annotated[str, typer.Option("--model")] = "dinov2-small",
+    data: Data = "skimage",
     results: Results = RESULTS,
 ) -> None:
     """Plans of a vision model from exact to fast, on the pictures that `vision` chooses and checks
@@ -434,13 +437,13 @@ def vision_frontier(
     model = el.load(name)
     with tempfile.TemporaryDirectory() as place:
         found = prepare_plan_inputs(
-            model, ("skimage",), (size // 14) ** 2 + 1, number, 0, True, Path(place)
+            model, (data,), (size // 14) ** 2 + 1, number, 0, True, Path(place)
         )
         batches = {
             part: [found.inputs.make(rows[i : i + 1]) for i in range(len(rows))]
             for part, rows in found.rows.items()
         }
-    path = results / f"vision-fit-{name}-{size}-{number}.pt"
+    path = results / f"vision-fit-{name}-{Path(data).name}-{size}-{number}.pt"
     if not path.exists():
         tried = try_forms(model, batches["fit"], lambda *_: None)
         known = {t.shape[0]: calibrate(t.shape[0]) for t in tried.values()}
