@@ -21,7 +21,7 @@ from eigenlens.plans.calibration import (
     Calibration,
     Timing,
 )
-from eigenlens.plans.loss_search import Rises, pays_from, search, single_document
+from eigenlens.plans.loss_search import Found, Rises, pays_from, search, single_document
 from eigenlens.plans.menu import Tried
 from eigenlens.run.progress import silent
 from tiny import small_t5, some_text
@@ -110,7 +110,7 @@ class Meter:
         (0.2, [1.0, 1.1, 0.9], [1.0, 1.0], 9.3),  # all of them keep to it
         (0.05, [1.0, 1.01, 0.99], [1.0, 1.0], 4.3),
         (0.05, [1.0, 1.01, 0.99], [2.0, 2.0], 1.3),  # the check is worse: tightened
-        (0.0001, [1.0, 1.1, 0.9], [1.0, 1.0], None),  # none keeps to it
+        (0.0001, [1.0, 1.1, 0.9], [1.0, 1.0], 0.0),  # only the exact one keeps to it
         (0.05, [0.0, 3.0, 0.0], [1.0, 1.0], 0.3),  # the mean is within, its interval is not
     ],
 )
@@ -122,15 +122,21 @@ def test_the_fastest_within_the_loss_is_found(
     done = search(
         None, allocation, loss, 1024, ["choose"] * len(choosing), ["check"] * 2, 1, str, silent
     )
-    if found is None:
-        assert done.candidate is None
-        return
     assert done.candidate.error == pytest.approx(found)
     assert done.checked.mean <= loss and done.predicted.interval[1] <= loss
     faster = [c for c in allocation.family() if c.seconds < done.candidate.seconds]
     for c in faster:
         rises = Rises([c.error * x / 100 for x in choosing], [1.0], [1.0])
         assert not rises.within(loss) or c.error * np.mean(checking) / 100 > loss
+
+
+def test_where_torch_is_as_fast_no_plan_is_better_than_the_exact_one(monkeypatch, allocation):
+    monkeypatch.setattr(loss_search, "LossMeter", Meter)
+    Meter.factors = {"choose": [1.0, 1.1], "check": [1.0, 1.0]}
+    allocation.calibrations = {16: timed(1e-9, 1, 1, 1, 1)}  # torch's own attention
+    done = search(None, allocation, 1e-4, 1024, ["choose"] * 2, ["check"] * 2, 1, str, silent)
+    assert done.candidate is None and done.checked is None
+    assert all(one["rise"] > 1e-4 for one in done.tried)
 
 
 def test_intervals_are_students():
@@ -189,6 +195,20 @@ def test_it_says_plainly_that_no_plan_pays(monkeypatch, study):
     assert "The best plan that was tried, and not taken" in made.printed()[0].title
     short = el.plan(study, loss=0.01, max_inputs=2)
     assert short.length == 32 and "% of this model's time: no plan pays; " in short.sentence
+
+
+def test_an_exact_plan_says_that_nothing_is_left_out(monkeypatch, study):
+    def exact(model, allocation, *_):
+        rises = Rises([0.0, 1e-8], [1.0, 1.0], [2.0, 2.0])
+        return Found(allocation.family()[-1], rises, rises, [])
+
+    monkeypatch.setattr(make_sparse_plan, "search", exact)
+    made = el.plan(study, loss=1e-4, max_length=640, max_inputs=2)
+    assert made.stored["search"]["pays"] and made.work == 1
+    assert "the model is 2.00 times faster within a loss of 0.01 %" in made.sentence
+    assert (
+        f"All {len(made.choices)} heads attend to every key: nothing is left out" in made.sentence
+    )
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,11 @@ def sparse_sentence(plan: Plan, kinds: str) -> str:
         f"{len(plan.choices)} heads ({kinds}) take {percent(plan.work, 1)} of the work of full"
         " attention, the choice of keys included."
     )
+    if plan.work == 1 and found.get("pays"):
+        kept = (
+            f"All {len(plan.choices)} heads attend to every key: nothing is left out, the native"
+            " kernel computes it faster."
+        )
     if "loss" not in plan.target:
         return kept
     from .loss_search import PAYS
