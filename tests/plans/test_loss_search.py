@@ -207,8 +207,8 @@ def test_an_exact_plan_says_that_nothing_is_left_out(monkeypatch, study):
     assert made.stored["search"]["pays"] and made.work == 1
     assert made.sentence == (
         f"At 640 tokens the model is 2.00 times faster and loses nothing: all {len(made.choices)}"
-        " heads attend to every key, by the native kernel. No plan that leaves keys out keeps to a"
-        " loss of 0.01 %."
+        " heads attend to every key, by the native kernel. No plan that leaves keys out was found"
+        " within a loss of 0.01 %."
     )
 
 

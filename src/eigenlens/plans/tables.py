@@ -162,7 +162,7 @@ def sparse_sentence(plan: Plan, kinds: str) -> str:
         return (
             f"At {plan.length} tokens the model is {speed:.2f} times faster and loses nothing: all"
             f" {len(plan.choices)} heads attend to every key, by the native kernel. No plan that"
-            f" leaves keys out keeps to a loss of {100 * plan.target['loss']:g} %."
+            f" leaves keys out was found within a loss of {100 * plan.target['loss']:g} %."
         )
     low, high = checked["interval"]
     safer = sum("checked" in one for one in found.get("tried", ()))
