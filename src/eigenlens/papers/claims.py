@@ -16,7 +16,7 @@ from ..run.tables_result import TablesResult
 
 Tables = Mapping[str, Sequence[dict[str, Any]]]
 """What was measured: lists of rows by name."""
-Verdict = Literal["reproduced", "not reproduced", "out of reach"]
+Verdict = Literal["reproduced", "not reproduced", "depends", "out of reach"]
 SCHEMA = {
     "paper": str,
     "title": str,
@@ -26,6 +26,7 @@ SCHEMA = {
             "published": str,
             "measured": (MEASURED, None),
             "interval": ([MEASURED], None),
+            "criterion": str,
             "verdict": Verdict,
             "note": str,
         }
@@ -42,22 +43,32 @@ SCHEMA = {
 class Claim:
     """One claim: what was `published`, what was `measured`, and whether they agree.
 
-    `interval` is that of what was measured.
+    `interval` is that of what was measured. `criterion` says what the verdict rests on, such as
+    "reproduced if at most 0.25". `note` says what was measured, what the interval spans, and what
+    the verdict depends on.
 
-    `note` names the criterion that the verdict rests on, and what the interval spans. Where a claim
-    is out of reach, `measured` is the nearest miniature, or None.
+    A claim `depends` when it was stated without a figure and holds at some thresholds and not at
+    others. It is `out of reach` when it is about a scale, a task or a model that is not here;
+    `measured` is then the nearest miniature, or None.
     """
 
     claim: str
     published: str
     measured: float | None
     interval: tuple[float, float] | None
+    criterion: str
     verdict: Verdict
     note: str
 
     def __post_init__(self) -> None:
         if self.verdict not in get_args(Verdict):
             raise unknown_name("verdict", self.verdict, get_args(Verdict))
+
+    @property
+    def words(self) -> str:
+        """The criterion and the note, as sentences that a page shows below the table."""
+        said = (text[:1].upper() + text[1:] for text in (self.criterion, self.note) if text)
+        return " ".join(f"{text}." for text in said)
 
     def record(self) -> dict[str, Any]:
         return {**asdict(self), "interval": None if self.interval is None else list(self.interval)}
@@ -68,6 +79,7 @@ def judged(
     published: str,
     measured: float,
     interval: tuple[float, float] | None,
+    criterion: str,
     note: str,
     *,
     at_most: float | None = None,
@@ -77,9 +89,8 @@ def judged(
     if (at_most is None) == (at_least is None):
         raise EigenlensError("give either at_most or at_least: a verdict rests on one bound")
     holds = measured <= at_most if at_most is not None else measured >= (at_least or 0.0)
-    return Claim(
-        claim, published, measured, interval, "reproduced" if holds else "not reproduced", note
-    )
+    verdict: Verdict = "reproduced" if holds else "not reproduced"
+    return Claim(claim, published, measured, interval, criterion, verdict, note)
 
 
 @dataclass(frozen=True)
@@ -149,7 +160,7 @@ class Reproduction(TablesResult):
             }
             for number, claim in enumerate(self.claims, 1)
         ]
-        notes = "\n".join(f"{i}. {claim.note}." for i, claim in enumerate(self.claims, 1))
+        notes = "\n".join(f"{i}. {claim.words}" for i, claim in enumerate(self.claims, 1))
         main = ("#", "claim", "published", "measured", "verdict")
         return [TitledTable("Claims", claims, notes, main), *super().printed()]
 
