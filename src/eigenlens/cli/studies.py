@@ -63,12 +63,12 @@ def study(
         str,
         typer.Option(
             help=(
-                "Statistics, with commas: rows, moments, matrices, depth, diagnostics, or single"
-                " diagnostics."
+                "Statistics, with commas: rows, moments, matrices, within, depth, diagnostics, or"
+                " single diagnostics."
             ),
             rich_help_panel=MEASURE,
         ),
-    ] = "rows,moments,matrices,depth,diagnostics",
+    ] = "rows,moments,matrices,within,depth,diagnostics",
     seed: Seed = 0,
     of: Annotated[
         str,

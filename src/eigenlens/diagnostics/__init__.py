@@ -8,7 +8,7 @@ from ..names import unknown_name
 from .amplifier import Amplifier
 from .diagnostic import CallView, Diagnostic, LayerView
 from .finding import Finding, Number
-from .findings import Findings, changes, changes_sentence
+from .findings import Findings, change, changes, changes_sentence
 from .induction import Induction
 from .keys import Keys
 from .localisation import Localisation
@@ -59,6 +59,7 @@ __all__ = [
     "LayerView",
     "Number",
     "StudiedModel",
+    "change",
     "changes",
     "changes_sentence",
     "find_diagnostic",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..captures import Head, Site, labelled, location_of
+from ..captures import Head, Labels, Site, labelled, location_of
 from ..display import html_view
 from ..names import unknown_name
 from .finding import Finding
@@ -125,26 +125,38 @@ def changes(left: Findings, right: Findings) -> list[dict[str, Any]]:
             )
             if not one or not other:
                 continue
-            row: dict[str, Any] = {
-                "diagnostic": name,
-                "number": number,
-                "words": words,
-                "left": _mean(one),
-                "right": _mean(other),
-            }
-            row |= dict.fromkeys(("change", "most", "most_left", "most_right", "settings"))
-            row["settings"] = _other_settings(left[name], right[name])
-            if one.keys() == other.keys():
-                moved = {at: abs(other[at] - value) for at, value in one.items()}
-                most = max(moved, key=lambda at: moved[at])
-                row |= {
-                    "change": _mean(moved),
-                    "most": left[name].labels(most),
-                    "most_left": one[most],
-                    "most_right": other[most],
-                }
-            rows.append(row)
+            row = change(name, number, words, one, other, left[name].labels)
+            rows.append(row | {"settings": _other_settings(left[name], right[name])})
     return rows
+
+
+def change(
+    name: str,
+    number: str,
+    words: str,
+    left: Mapping[Head | Site, float],
+    right: Mapping[Head | Site, float],
+    labels: Labels,
+) -> dict[str, Any]:
+    """One record of how a number of every head or layer differs between two models."""
+    row: dict[str, Any] = {
+        "diagnostic": name,
+        "number": number,
+        "words": words,
+        "left": _mean(left),
+        "right": _mean(right),
+    }
+    row |= dict.fromkeys(("change", "most", "most_left", "most_right", "settings"))
+    if left.keys() == right.keys():
+        moved = {at: abs(right[at] - value) for at, value in left.items()}
+        most = max(moved, key=lambda at: moved[at])
+        row |= {
+            "change": _mean(moved),
+            "most": labels(most),
+            "most_left": left[most],
+            "most_right": right[most],
+        }
+    return row
 
 
 def changes_sentence(rows: Sequence[dict[str, Any]], left: str, right: str) -> str:

@@ -12,6 +12,7 @@ from ..plans.evaluation import Evaluation
 from ..plans.result import Plan
 from ..plans.target import target_label
 from ..shell import option
+from ..spectra.plots import growth_curves
 from ..spectra.sentences import ALL_ROWS, masked_rows
 from ..studies.result import Study
 from .explanations import Tokens, deletion_figures, explanation_tables, tokens_of
@@ -89,6 +90,19 @@ def overlap_parts(study: Study, key: str, title: str, arrays: Arrays) -> list[Pa
     matrices = of_study(study, key, arrays)
     # each matrix has its sentence
     return [PagePart(key, title, [], matrices=matrices)] if matrices else []
+
+
+def within_parts(study: Study, key: str, title: str) -> list[PagePart]:
+    """How many components one input needs: growth with length, where there are several lengths."""
+    if not study.has("within") or not study.within.sentence:
+        return []
+    sentence = study.within.sentence
+    drawn = []
+    if len(study.within.lengths) > 1:
+        name = "Growth with length: components of one input's scores"
+        chart = growth_curves(study.within)
+        drawn = [figure(key, chart, name, f"Lines with bands. {sentence}")]
+    return [PagePart(key, title, [sentence], figures=drawn)]
 
 
 def depth_parts(study: Study, key: str, title: str) -> list[PagePart]:

@@ -27,6 +27,7 @@ from .parts import (
     heads_part,
     overlap_parts,
     plan_part,
+    within_parts,
 )
 from .results import Lines, Parts, Results, weights_of
 
@@ -60,6 +61,7 @@ def study_parts(page: Page, study: Study, number: int) -> Parts:
     mine = page.named(study, page.names.relabelled(label, study))
     title = f"Layers × heads{mine}"
     yield "heads", [heads_part(study, page.results, f"heads{number}", title, page.arrays)]
+    yield "heads", within_parts(study, f"within{number}", f"Within one input{mine}")
     yield "overlap", overlap_parts(study, f"overlap{number}", f"Overlap{mine}", page.arrays)
     # a collapse run of the same weights shows the same, and more
     if not any(weights_of(run) == weights_of(study) for run in page.results.of(Collapse)):
@@ -78,7 +80,9 @@ def study_lines(page: Page, study: Study) -> Lines:
         f"{page.names.full_name(study)}: {_size(study)}, {facts.inputs} inputs of {study.length}"
         f" tokens, {facts.data.inputs_held_out} of them held out.",
     )
-    message = dimension_sentence(study.spectra) or "This study has no spectra."
+    within = study.within.sentence if study.has("within") else ""
+    found = " ".join(filter(None, [dimension_sentence(study.spectra), within]))
+    message = found or "This study has no spectra."
     yield "How low-dimensional", f"{whose}{message}"
     if does := roles_sentence(study.diagnostics):
         yield "What the heads do", f"{whose}{does}"

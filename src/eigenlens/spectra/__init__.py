@@ -5,6 +5,7 @@ from .overlap import Eigenspaces, Overlap, overlap_matrix, principal_angles
 from .rows import RowAnalysis, RowBasis, row_basis
 from .spectrum import Spectra, Spectrum
 from .valid_rows import ValidRows
+from .within import Within, WithinSpectrum
 
 __all__ = [
     "CENTRINGS",
@@ -16,6 +17,8 @@ __all__ = [
     "Spectra",
     "Spectrum",
     "ValidRows",
+    "Within",
+    "WithinSpectrum",
     "overlap_matrix",
     "principal_angles",
     "row_basis",

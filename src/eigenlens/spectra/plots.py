@@ -13,6 +13,7 @@ from ..captures import Head, Labels, Site, location_of
 from ..display import percent
 from .overlap import Overlap
 from .spectrum import Spectra
+from .within import IN_WORDS, Within
 
 BLUES = "tealblues"
 DARK = 0.65
@@ -96,6 +97,53 @@ def labelled_map(
         "height": cell[1] * len(layers),
     }
     return (base.mark_rect().encode(color=colour) + text).properties(title=title, **size)
+
+
+def within_map(within: Within, share: float = 0.9) -> alt.LayerChart:
+    """Draw layers × heads, coloured by the components that `share` of the energy needs."""
+    rows: list[dict[str, Any]] = [
+        {
+            "stack": one.stack,
+            "layer": one.layer,
+            "head": one.head,
+            "components": one.dimension(share),
+            "label": str(one.dimension(share)),
+        }
+        for one in within
+    ]
+    first = within.spectra[0]
+    title = (
+        f"Components for {percent(share)} of the energy of one input's scores (row-centred;"
+        f" median of {first.inputs} inputs; of {first.most})"
+    )
+    return labelled_map(rows, "components", "components", title)
+
+
+def growth_curves(within: Within) -> alt.LayerChart:
+    """Draw the components of one input by its tokens: the median head, and most heads."""
+    scores = [row for row in within.growth() if row["what"] != "pattern"]
+    rows = [{**row, "what": IN_WORDS[row["what"]]} for row in scores]
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X("tokens:Q", scale=alt.Scale(type="log", base=2, nice=False), title="tokens"),
+        color=alt.Color("what:N", title=None, scale=alt.Scale(range=["#7a9cc6", "#c0504d"])),
+    )
+    band = base.mark_area(opacity=0.18).encode(
+        y=alt.Y("dimension_90_low:Q", title="components for 90 % of the energy"),
+        y2="dimension_90_high:Q",
+    )
+    line = base.mark_line(point=True, strokeWidth=2).encode(
+        y="dimension_90:Q",
+        tooltip=[
+            "what:N",
+            alt.Tooltip("tokens:Q", format=","),
+            alt.Tooltip("dimension_90:Q", title="median head"),
+            alt.Tooltip("dimension_90_low:Q", title="10 % of heads"),
+            alt.Tooltip("dimension_90_high:Q", title="90 % of heads"),
+            "inputs:Q",
+        ],
+    )
+    title = "Growth with length: components of one input, median head and 10 to 90 % of heads"
+    return (band + line).properties(title=title, width=420, height=220)
 
 
 def spectrum_curves(spectra: Spectra) -> alt.Chart:

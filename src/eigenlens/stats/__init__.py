@@ -8,6 +8,7 @@ from .queries_keys import QueryKeyMoments, VectorSums
 from .row_products import RowSums
 from .rows import RowMoments
 from .statistic import State, Statistic
+from .within import WithinSpectra
 
 __all__ = [
     "DepthMetrics",
@@ -24,4 +25,5 @@ __all__ = [
     "State",
     "Statistic",
     "VectorSums",
+    "WithinSpectra",
 ]

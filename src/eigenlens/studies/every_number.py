@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..captures import Head, Site, location_of
 from ..spectra.spectrum import Spectra
+from .side_by_side import head_dimensions
 
 if TYPE_CHECKING:
     from .result import Study
@@ -18,6 +19,10 @@ def head_rows(study: Study) -> list[dict[str, Any]]:
     Numbers of spectra are named after their analysis and centring.
     """
     found = {location_of(r): r for r in wide_rows(study.spectra.select(level="head"))}
+    for record in head_dimensions(study):
+        found.setdefault(location_of(record), {}).update(
+            {k: x for k, x in record.items() if not k.startswith(("rows_", "matrices_"))}
+        )
     for head, numbers in study.diagnostics.heads().items():
         found.setdefault(head, asdict(head)).update(numbers)
     return list(found.values())

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from ..diagnostics import changes
+from ..captures import Head, Site
+from ..diagnostics import change, changes
 from ..errors import EigenlensError
 from ..shell import option
 from ..spectra.centring import Centring
 from ..spectra.overlap import overlap_matrix, principal_angles
 from ..spectra.spectrum import Level
+from ..spectra.within import WithinKind
 from .comparison import Comparison, Pair, StudyRef
 from .result import Study
+
+ANY_OF = ("diagnostics", "within")
+"""What studies without rows can be compared by."""
 
 
 def compare(
@@ -76,7 +81,7 @@ def compare(
     levels: tuple[Level, ...] = (
         ("head", "layer", "stack") if all(s.has("rows") for s in opened) else ()
     )
-    if not levels and not all(s.has("diagnostics") for s in opened):
+    if not levels and not any(all(s.has(name) for s in opened) for name in ANY_OF):
         missing = next(s for s in opened if not s.has("rows"))
         raise EigenlensError(
             f"the study in {missing.folder} was made without rows; make it anew with"
@@ -98,7 +103,7 @@ def compare(
     if not pairs and not changed:
         raise EigenlensError(
             "these studies have nothing in common to compare: not all of them have rows, and they"
-            " share no diagnostic"
+            " share no diagnostic and no spectra within one input"
         )
     refs = tuple(
         StudyRef(label, study.folder, study.name, study.length, study)
@@ -108,13 +113,36 @@ def compare(
 
 
 def _changes(studies: Sequence[Study], labels: Sequence[str]) -> list[dict[str, Any]]:
-    """One record per number of a diagnostic that differs between the first study and another."""
+    """One record per number that differs between the first study and another."""
     first, *others = studies
     return [
         {"study": label, **row}
         for label, other in zip(labels[1:], others)
-        for row in changes(first.diagnostics, other.diagnostics)
+        for row in [
+            *changes(first.diagnostics, other.diagnostics),
+            *_within_changes(first, other),
+        ]
     ]
+
+
+def _within_changes(left: Study, right: Study) -> Iterator[dict[str, Any]]:
+    """How the components of one input, and those of the weights, differ between two studies."""
+    if not (left.has("within") and right.has("within")):
+        return
+    words: dict[WithinKind, str] = {
+        "centred": "components of one input's scores for 90 % (row-centred)",
+        "scores": "components of one input's scores for 90 %",
+        "pattern": "components of one input's pattern for 90 %",
+        "weights": "components of a head's weights for 90 %",
+    }
+    for what, meaning in words.items():
+        one, other = (_at_90(study, what) for study in (left, right))
+        if one and other:
+            yield change("within", f"{what}_90", meaning, one, other, left.labels)
+
+
+def _at_90(study: Study, what: WithinKind) -> dict[Head | Site, float]:
+    return {one.at: float(one.dimension(0.9)) for one in study.within.whole(what)}
 
 
 def labels_of(studies: Sequence[Study]) -> list[str]:

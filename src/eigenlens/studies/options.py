@@ -12,7 +12,7 @@ from ..errors import EigenlensError
 from ..names import did_you_mean
 from ..shell import STORED_AS, option
 
-STATISTICS = ("rows", "moments", "matrices", "depth", "diagnostics")
+STATISTICS = ("rows", "moments", "matrices", "within", "depth", "diagnostics")
 """The statistics of a study by default; a diagnostic can also be named alone."""
 LEAST = {"rank": 1, "matrix_memory": 0, "batch_size": 1, "shard_size": 1}
 """The smallest value that an option may have."""

@@ -37,6 +37,8 @@ def draw(study: Study, folder: Path) -> list[Path]:
             *(f"eigenvector {i + 1}" for i in range(len(maps) - 1)),
         ]
         charts["eigenvectors-matrices"] = map_pictures(torch.stack(maps).numpy(), titles)
+    if study.has("within") and len(study.within):
+        charts["within"] = study.within.plot()
     if study.has("depth") and study.depth.numbers:
         charts["depth"] = study.depth.plot()
     for finding in study.diagnostics.found:

@@ -35,7 +35,7 @@ from ..spectra.matrices import MatrixAnalysis
 from ..spectra.rows import RowAnalysis
 from ..spectra.spectrum import Spectrum
 from ..spectra.valid_rows import with_valid_rows
-from ..stats import DepthMetrics, MatrixGram, MatrixSketch, State, Statistic
+from ..stats import DepthMetrics, MatrixGram, MatrixSketch, State, Statistic, WithinSpectra
 from .diagnostic_runner import DiagnosticRunner
 from .run_state import FITTED, PILOT, StudyRun, named, unpack_groups
 from .study_pass import Pass
@@ -51,6 +51,7 @@ class Recording:
     spectra: list[Spectrum]
     matrices: MatrixAnalysis | None
     depth: DepthMetrics | None  # over all inputs: nothing is fitted
+    within: WithinSpectra | None = None  # over all inputs
     diagnostics: DiagnosticRunner | None = None
     failed: list[dict[str, Any]] = field(default_factory=list)  # shards that are missing
     seconds: float = 0.0  # with those of earlier runs up to their last checkpoint
@@ -102,6 +103,7 @@ def run_stages(
         spectra,
         matrices,
         run.depth,
+        run.within,
         run.diagnostics,
         run.failed,
         run.seconds,
@@ -184,7 +186,8 @@ def _complete_groups(
 ) -> Iterator[PartialFold[State]]:
     """The shard groups of a stage in order, each as soon as it is complete.
 
-    `before` inputs ran before them. Depth and diagnostics are added here, as all stages need that.
+    `before` inputs ran before them. What needs no fit (metrics along depth, spectra within one
+    input, diagnostics) is added here, as all stages need that.
     A checkpoint is written whenever one is due: inside a shard group, or after it, when the stage
     has added it and asks for the next.
     """
@@ -199,10 +202,12 @@ def _complete_groups(
     for part in run.engine.fold(job, groups, resume_from, progress):
         if part.complete:
             run.failed += [failure.record() for failure in part.failed]
-            if part.state is not None and run.depth is not None:
-                more = job.depth_metrics(part.state)
-                assert more is not None
+            if part.state is not None and (more := job.depth_metrics(part.state)) is not None:
+                assert run.depth is not None
                 run.depth.merge(more)
+            if part.state is not None and (seen := job.within_spectra(part.state)) is not None:
+                assert run.within is not None
+                run.within.merge(seen)
             if part.state is not None and run.diagnostics is not None:
                 run.diagnostics.take(part.state, job.diagnosed)
             yield part

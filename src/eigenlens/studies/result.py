@@ -32,15 +32,25 @@ from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
 from ..spectra.rows import RowBasis, row_basis, sums_by_scope
 from ..spectra.sentences import dimension_sentence
 from ..spectra.spectrum import Level, Spectra
-from ..stats import DepthMetrics, QueryKeyMoments, RowMoments, RowSums, VectorSums
+from ..spectra.within import Within, within_spectra
+from ..stats import (
+    DepthMetrics,
+    QueryKeyMoments,
+    RowMoments,
+    RowSums,
+    VectorSums,
+    WithinSpectra,
+)
 from ..stats.rounding import rounding_floor
 from .check import check_record
 from .eigenspaces import eigenspaces_of
 from .every_number import head_rows, layer_rows, wide_rows
+from .side_by_side import dimension_rows, head_dimensions
 from .stored import (
     check_depth,
     check_moments,
     check_rows,
+    check_within,
     halves,
     read_matrices,
     read_spectra,
@@ -48,7 +58,7 @@ from .stored import (
 
 FORMAT = 4
 HALVES = ("fit", "held")
-FILES = ("spectra", "rows", "moments", "matrices", "depth", "diagnostics")
+FILES = ("spectra", "rows", "moments", "matrices", "within", "depth", "diagnostics")
 
 
 class Study(ModelResultViews):
@@ -214,6 +224,14 @@ class Study(ModelResultViews):
             return BySite(QueryKeyMoments.from_state(state).result())
 
     @cached_property
+    def within(self) -> Within:
+        """How many components one input's scores and patterns have, and the heads' weights."""
+        with self._damage("within"):
+            state = self._tensors("within")
+            check_within(state, self.sites)
+            return within_spectra(WithinSpectra.from_state(state).result())
+
+    @cached_property
     def depth(self) -> Depth:
         """Rank, residual and mixing of the tokens along the depth of the model."""
         with self._damage("depth"):
@@ -331,8 +349,19 @@ class Study(ModelResultViews):
             "heads": self.heads(),
             "layers": layer_rows(self),
             "diagnostics": self.diagnostics.record(),
+            "dimensions": dimension_rows(self),
+            "within": self.within.rows() if self.has("within") else [],
             "stacks": wide_rows(self.spectra.select(level="stack")),
         }
+
+    def dimensions(self) -> list[dict[str, Any]]:
+        """What is low-dimensional: one record per head, with six dimensions side by side.
+
+        Rank of the weights, of one input's scores, row-centred scores and pattern (medians over
+        inputs), and the held-out dimension over inputs of rows and whole matrices, each at 50, 90,
+        95 and 99 %.
+        """
+        return head_dimensions(self)
 
     def heads(self) -> list[dict[str, Any]]:
         """One record per head: the numbers of its spectra and of its diagnostics.
@@ -343,12 +372,16 @@ class Study(ModelResultViews):
 
     @property
     def sentence(self) -> str:
-        """How many dimensions the heads need.
+        """How many dimensions the heads need, over all inputs and within one.
 
         Without spectra, what the metrics along depth or the roles of the heads say.
         """
+        dimensions = (
+            dimension_sentence(self.spectra),
+            self.within.sentence if self.has("within") else "",
+        )
         return (
-            dimension_sentence(self.spectra)
+            " ".join(filter(None, dimensions))
             or (self.depth.sentence if self.has("depth") else "")
             or roles_sentence(self.diagnostics)
             or "This study has no spectra."
@@ -361,12 +394,14 @@ class Study(ModelResultViews):
         return study_tables(self)
 
     def rows_to_read(self) -> list[dict[str, Any]]:
-        """Medians over the heads; without spectra, the metrics along depth."""
+        """Medians over the heads; without spectra, growth with length or metrics along depth."""
         from .tables import depth_rows, summary_rows
 
-        if len(self.spectra) or not self.has("depth"):
+        if len(self.spectra):
             return summary_rows(self)
-        return depth_rows(self)
+        if self.has("within"):
+            return self.within.growth()
+        return depth_rows(self) if self.has("depth") else []
 
     def remarks(self) -> list[str]:
         """What the diagnostics say, one line each."""
@@ -380,10 +415,12 @@ class Study(ModelResultViews):
     def plot(self) -> Any:
         """A map of the held-out dimension of every head (an altair chart).
 
-        Without spectra, the metrics along depth.
+        Without spectra over inputs, those within one, or the metrics along depth.
         """
         from ..spectra.plots import dimension_map
 
+        if not len(self.spectra) and self.has("within"):
+            return self.within.plot()
         if not len(self.spectra) and self.has("depth"):
             return self.depth.plot()
         if not len(self.spectra):

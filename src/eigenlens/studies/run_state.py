@@ -15,7 +15,7 @@ from ..run.files import read_tensors, write_tensors
 from ..run.progress import Progress
 from ..run.shards import PartialFold
 from ..spectra.bases import Energies, Key, Scope
-from ..stats import DepthMetrics, MatrixSketch, State, Statistic
+from ..stats import DepthMetrics, MatrixSketch, State, Statistic, WithinSpectra
 from .diagnostic_runner import DiagnosticRunner
 from .study_pass import Pass
 from .survey import MatrixForm
@@ -54,6 +54,7 @@ class StudyRun:
     held_group: dict[str, Statistic] = field(default_factory=dict)  # of the one under way
     document_groups: list[DocumentGroup] = field(default_factory=list)  # those that are over
     depth: DepthMetrics | None = None  # of all inputs
+    within: WithinSpectra | None = None  # of all inputs
     diagnostics: DiagnosticRunner | None = None  # of all inputs
     failed: list[dict[str, Any]] = field(default_factory=list)  # shards, as `Failure.record`
 
@@ -86,6 +87,7 @@ class StudyRun:
             began - where["seconds"],
             failed=list(where["failed"]),
             depth=base_pass.depth_metrics(state),
+            within=base_pass.within_spectra(state),
         )
         if where.get("group", -1) >= 0:
             run.resume_from = PartialFold(
@@ -148,9 +150,11 @@ class StudyRun:
             }
         else:
             mine = pack_states(self.fit)
-        depth = {} if self.depth is None else self.depth.state()
+        for name, found in (("depth", self.depth), ("within", self.within)):
+            if found is not None:
+                mine |= {f"{name}:{key}": x for key, x in found.state().items()}
         diagnostics = {} if self.diagnostics is None else self.diagnostics.state()
-        return {**mine, **{f"depth:{name}": x for name, x in depth.items()}, **diagnostics}
+        return {**mine, **diagnostics}
 
     def save(self, part: PartialFold[State]) -> None:
         """Write a checkpoint; `part` is the current shard group."""

@@ -80,8 +80,8 @@ def study(
     held_out : float, default 0.2
         Share of the inputs that is held out, by document.
     only : str or sequence of str, default all
-        Statistics: `rows`, `moments`, `matrices`, `depth`, `diagnostics`, or single diagnostics by
-        name; as a list or with commas.
+        Statistics: `rows`, `moments`, `matrices`, `within`, `depth`, `diagnostics`, or single
+        diagnostics by name; as a list or with commas.
     seed : int, default 0
         Order and split of the documents.
     of : {"scores", "pattern"}, default "scores"
@@ -192,7 +192,14 @@ def study(
             inputs = prepare(loaded, asked.request, folder.unfinished, resume=True)
         with disk_errors(folder.unfinished):
             print_line(memory.sentence(room))
-            job = Pass(used.ref, surveyed.options, surveyed.sites, surveyed.depth, engine.threads)
+            job = Pass(
+                used.ref,
+                surveyed.options,
+                surveyed.sites,
+                surveyed.depth,
+                engine.threads,
+                within=surveyed.within,
+            )
             recording = run_stages(
                 job, inputs, surveyed.matrix, engine, folder.unfinished, progress
             )

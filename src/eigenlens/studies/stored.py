@@ -14,6 +14,7 @@ from ..captures.sites import field_of
 from ..run.schema import LAYER, check_schema
 from ..spectra.bases import Scope
 from ..spectra.centring import CENTRINGS
+from ..spectra.dimension import SHARES
 from ..spectra.spectrum import Spectrum
 from ..spectra.valid_rows import ValidRows
 from ..stats import Pairs
@@ -22,6 +23,7 @@ from ..stats.queries_keys import VECTOR_SHAPES
 from ..stats.rows import shapes_of
 from ..stats.shapes import FLOATS, check_tensors
 from ..stats.statistic import by_site
+from ..stats.within import WITHIN_SHAPES, kind_of
 from .options import KEPT_VECTORS
 
 if TYPE_CHECKING:
@@ -191,6 +193,19 @@ def check_moments(state: dict[str, Tensor], sites: Sites) -> None:
             raise ValueError(
                 f"the queries and keys of {site} have the sizes {sizes}, which do not fit"
             )
+
+
+def check_within(state: dict[str, Tensor], sites: Sites) -> None:
+    """Raise a `ValueError` if the spectra within one input do not fit these sites."""
+    for site, parts in by_site(state).items():
+        for kind in dict.fromkeys(name.rpartition("|")[0] for name in parts):
+            kind_of(kind)
+            found = {name: parts[f"{kind}|{name}"] for name in WITHIN_SHAPES}
+            sizes = check_tensors(f"{site}/{kind}"[:120], found, WITHIN_SHAPES)
+            if sizes["H"] != sites[site].heads or sizes["q"] != len(SHARES):
+                raise ValueError(f"{site}/{kind[:80]} has the sizes {sizes}, which do not fit")
+            if sizes["c"] != sizes["m"] + 1 or float(found["number"]) < 1:
+                raise ValueError(f"{site}/{kind[:80]} counts no input")
 
 
 def check_depth(state: dict[str, Tensor]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -38,10 +38,11 @@ from ..stats import (
     RowMoments,
     State,
     Statistic,
+    WithinSpectra,
 )
 from .diagnostic_runner import DiagnosticRunner, diagnostics_of
 from .options import Options
-from .survey import DepthForm, longest_of
+from .survey import DepthForm, WithinForm, longest_of
 
 Kinds = Mapping[str, Literal["self", "cross"]]
 
@@ -63,6 +64,7 @@ class Pass:
     most: int = 0
     sketch_tests: State = field(default_factory=dict)
     bases: State = field(default_factory=dict)
+    within: WithinForm | None = None
     # made once for the model; every shard begins with a fresh copy
     runner: DiagnosticRunner | None = field(default=None, repr=False)
 
@@ -84,8 +86,8 @@ class Pass:
             self.sketch_tests = to_device(self.sketch_tests, model.device)
             self.bases = to_device(self.bases, model.device)
             statistics, depth = self.statistics(), self.depth_metrics()
-            runner = self._fresh_runner(model)
-            shown = CaptureRun(statistics, depth, runner, self.options.before_rope)
+            within, runner = self.within_spectra(), self._fresh_runner(model)
+            shown = CaptureRun(statistics, within, depth, runner, self.options.before_rope)
             forward, done = forward_of(model), 0
             with torch.no_grad(), shown.installed(model, self.block_names):
                 for batch in content.batches:
@@ -95,11 +97,12 @@ class Pass:
                     done += len(next(iter(batch.values())))
                     tick(done)
             sums = pack_states(statistics)
-            if depth is not None:
-                sums |= {f"depth:{name}": x for name, x in depth.state().items()}
+            for name, found in (("depth", depth), ("within", within)):
+                if found is not None:
+                    sums |= {f"{name}:{key}": x for key, x in found.state().items()}
             _check_finite(sums)
-            found = {**sums, **({} if runner is None else runner.state())}
-        return {name: x.cpu() for name, x in found.items()}
+            state = {**sums, **({} if runner is None else runner.state())}
+        return {name: x.cpu() for name, x in state.items()}
 
     def merge(self, mine: State, theirs: State) -> State:
         one, other = self._everything(mine), self._everything(theirs)
@@ -108,10 +111,10 @@ class Pass:
         return pack_states(one)
 
     def _everything(self, state: State) -> dict[str, Any]:
-        depth = self.depth_metrics(state)
+        alongside = {"depth": self.depth_metrics(state), "within": self.within_spectra(state)}
         return {
             **self.statistics(state),
-            **({} if depth is None else {"depth": depth}),
+            **{name: found for name, found in alongside.items() if found is not None},
             **{
                 f"diagnostic {name}": found
                 for name, found in diagnostics_of(state, self.diagnosed).items()
@@ -147,6 +150,13 @@ class Pass:
             return None
         own = unpack_states(state or {}, ["depth"])["depth"]
         return DepthMetrics.from_state(own, sinks=self.depth.sinks, every=self.depth.every)
+
+    def within_spectra(self, state: State | None = None) -> WithinSpectra | None:
+        """The spectra within one input, empty or from a state; None if they are left out."""
+        if self.within is None:
+            return None
+        own = unpack_states(state or {}, ["within"])["within"]
+        return WithinSpectra.from_state(own, **asdict(self.within))
 
     @property
     def diagnosed(self) -> dict[str, dict[str, Any]]:
@@ -194,6 +204,7 @@ class CaptureRun:
     """
 
     statistics: Mapping[str, Statistic]
+    within: WithinSpectra | None
     depth: DepthMetrics | None
     runner: DiagnosticRunner | None
     before_rope: bool
@@ -229,12 +240,13 @@ class CaptureRun:
         if self.runner is not None:
             self.runner.call(call)
         if not self.before_rope:
-            for statistic in self.statistics.values():
-                statistic.update(call)
+            self._see_turned(call)
 
     def _see_turned(self, call: AttentionCall) -> None:
         for statistic in self.statistics.values():
             statistic.update(call)
+        if self.within is not None:
+            self.within.update(call, self.first)
 
     def _see_layer(self, layer: Layer) -> None:
         if self.depth is not None:

@@ -37,12 +37,37 @@ class DepthForm:
 
 
 @dataclass(frozen=True)
+class WithinForm:
+    """On which inputs the spectra of a single input are measured: every n-th, for each of them.
+
+    On all inputs of 128 tokens the eigenvalues would cost more than the model; of a long input
+    they are a small part.
+    """
+
+    every: int  # scores of the whole input
+    growth_every: int  # scores of its first 32, 64, 128, … tokens
+    pattern_every: int  # the pattern after the softmax
+
+    @classmethod
+    def of(cls, length: int, inputs: int) -> WithinForm:
+        """One input in about 4,096 tokens, but at least 16 inputs, if there are so many.
+
+        Growth is measured on every fourth of them, patterns on every eighth; each at least on four.
+        """
+        every = max(1, min(4096 // length, inputs // 16))
+        measured = -(-inputs // every)
+        growth, pattern = (every * max(1, min(n, measured // 4)) for n in (4, 8))
+        return cls(every, growth, pattern)
+
+
+@dataclass(frozen=True)
 class Survey:
     """The sites of a model, and what a study of them will record."""
 
     sites: dict[Site, SiteInfo]
     options: Options  # what was asked for, but for what was left out
     matrix: MatrixForm | None
+    within: WithinForm | None
     depth: DepthForm | None
     notes: tuple[str, ...]  # what was left out, and why
 
@@ -54,8 +79,11 @@ def survey(model: Model, inputs: Inputs, asked: Options) -> Survey:
     depth, no_depth = depth_form(sites, model, asked)
     missing = {name for name, form in (("matrices", matrix), ("depth", depth)) if form is None}
     options = replace(asked, only=tuple(name for name in asked.only if name not in missing))
+    within = None
+    if "within" in options.only:
+        within = WithinForm.of(longest_of(sites), len(inputs.buckets))
     notes = tuple(note for note in (no_matrix, no_depth) if note)
-    return Survey(sites, options, matrix, depth, notes)
+    return Survey(sites, options, matrix, within, depth, notes)
 
 
 def probe(model: Model, inputs: Inputs, options: Options) -> dict[Site, SiteInfo]:

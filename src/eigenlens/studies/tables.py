@@ -14,6 +14,8 @@ from ..spectra.centring import CENTRINGS
 from ..spectra.dimension import SHARES
 from ..spectra.sentences import ALL_ROWS, masked_rows
 from ..spectra.spectrum import Spectrum
+from ..spectra.within import IN_WORDS
+from .side_by_side import dimension_tables
 
 if TYPE_CHECKING:
     from .result import Study
@@ -159,12 +161,14 @@ def study_tables(study: Study) -> list[TitledTable]:
     """What a terminal prints of a study."""
     kinds = {s.analysis for s in study.spectra}  # the spectra first: a damaged study shows nothing
     stacks = len({site.stack for site in study.sites})
-    tables = []
+    tables = dimension_tables(study)
+    if study.has("within"):
+        tables += _within_tables(study)
     if kinds:
         title = "Dimensions that hold a share of the held-out variance, median over heads"
         rows = summary_rows(study)
         main = [name for name in rows[0] if name not in ("stack", "95 %")[stacks > 1 :]]
-        tables.append(TitledTable(title, rows, columns=main))
+        tables.append(TitledTable(title, rows, columns=main, long=study.has("within")))
     if "rows" in kinds:
         tables += _head_tables(study)
     if "rows" in kinds and len({site.keys for site in study.sites.values()}) == 1:
@@ -181,6 +185,34 @@ def study_tables(study: Study) -> list[TitledTable]:
         rows = study.diagnostics.rows()
         tables.append(TitledTable(title, rows, long=bool(kinds) or study.has("depth")))
     return tables
+
+
+def _within_tables(study: Study) -> list[TitledTable]:
+    """Growth with length, and the components of every head."""
+    title = "Components of one input's scores by its tokens, median over heads"
+    growth = [
+        {
+            "of": IN_WORDS[row["what"]],
+            "tokens": row["tokens"],
+            **{percent(share): f"{row[f'dimension_{round(share * 100)}']:g}" for share in SHARES},
+            "90 %, most heads": f"{row['dimension_90_low']:g}–{row['dimension_90_high']:g}",
+            "inputs": row["inputs"],
+        }
+        for row in study.within.growth()
+    ]
+    lengths = study.within.lengths
+    below = "Most heads: from the 10 % with the fewest to the 10 % with the most."
+    if len(lengths) > 1:
+        below += " Fewer tokens are the first of longer inputs."
+    layers: dict[Site, dict[str, Any]] = {}
+    for one in study.within.whole("centred"):
+        row = layers.setdefault(one.at.site, asdict(one.at.site))
+        row[f"H{one.head}"] = str(one.dimension(0.9))
+    heads = "Components for 90 % of the energy of one input's scores (row-centred), median input"
+    return [
+        TitledTable(title, growth, below, long=len(lengths) == 1),
+        *_by_heads(heads, list(layers.values()), long=len(study.spectra) > 0),
+    ]
 
 
 def _head_tables(study: Study) -> list[TitledTable]:

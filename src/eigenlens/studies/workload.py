@@ -12,6 +12,7 @@ from ..captures import Site, SiteInfo
 from ..data.inputs import Inputs
 from ..stats.depth import PAIRS
 from ..stats.row_products import BLOCK
+from ..stats.within import CHUNK, PATTERN_TOKENS
 from .options import Options
 
 
@@ -77,6 +78,9 @@ def _site(site: SiteInfo, options: Options, B: int, item: int, matrix: str | Non
             total += item * H * B * seen * 2 * (D + BLOCK) + 5 * vectors + 4 * square
         else:
             total += 6 * scores + 5 * square
+    if "within" in options.only:  # in float64, a part of one input at a time, and its patterns
+        total += 8 * (H * min(T, CHUNK) * D * 2 + 8 * H * D * D)
+        total += 16 * H * T * S if S <= PATTERN_TOKENS else 0
     if matrix is not None:
         total += 2 * scores + 2 * item * H * site.pairs
     patterns = 0

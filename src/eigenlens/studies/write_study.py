@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from .recorder import Recording
 from .result import FORMAT
 from .stored import matrix_tensors, spectra_tensors
 from .survey import Survey
+from .weight_spectra import weight_spectra
 
 
 def write_study(
@@ -45,6 +47,10 @@ def write_study(
             }
     if recording.matrices is not None:
         tensors["matrices"] = matrix_tensors(recording)
+    no_weights = ""
+    if recording.within is not None:
+        weights, no_weights = weight_spectra(model, surveyed.sites)
+        tensors["within"] = {**recording.within.state(), **weights}
     if recording.depth is not None:
         tensors["depth"] = recording.depth.state()
     if recording.diagnostics is not None:
@@ -54,13 +60,18 @@ def write_study(
         path = folder / f"{name}.safetensors"
         write_tensors(path, content)
         files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
-    facts = _facts(model, inputs, surveyed, recording, threads)
+    facts = _facts(model, inputs, surveyed, recording, threads, no_weights)
     record = {"format": FORMAT, **facts, "files": files}
     write_json(folder / "study.json", {**record, "seal": seal(record)})
 
 
 def _facts(
-    model: Model, inputs: Inputs, surveyed: Survey, recording: Recording, threads: int
+    model: Model,
+    inputs: Inputs,
+    surveyed: Survey,
+    recording: Recording,
+    threads: int,
+    no_weights: str,
 ) -> dict[str, Any]:
     """What `study.json` says of the study, besides the files that hold its numbers."""
     failed, got = recording.failed, len(inputs.buckets)
@@ -70,7 +81,11 @@ def _facts(
         inputs.facts,
         length=inputs.length,
         inputs=got - sum(failure["inputs"] for failure in failed),
-        notes=[*surveyed.notes, *_notes(model, got, asked, recording)],
+        notes=[
+            *surveyed.notes,
+            *_notes(model, got, asked, recording),
+            *([no_weights] if no_weights else []),
+        ],
         seconds=recording.seconds,
     )
     return {
@@ -81,6 +96,7 @@ def _facts(
             **surveyed.options.record(),
             "matrices_by": surveyed.matrix,
             "depth_by": surveyed.depth.record() if surveyed.depth else None,
+            "within_by": asdict(surveyed.within) if surveyed.within else None,
             "threads": threads,
         },
         "sites": {str(site): info.record() for site, info in surveyed.sites.items()},
