@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 
 from eigenlens.captures import Site
-from eigenlens.stats import MatrixGram, MatrixProjection, MatrixSketch, QueryKeyMoments, RowMoments
+from eigenlens.stats import (
+    MatrixGram,
+    MatrixProjection,
+    MatrixSketch,
+    QueryKeyMoments,
+    RowMoments,
+    WithinSpectra,
+)
 from stats.calls import FORMS, call
 
 # forms in which whole matrices have one mask
@@ -30,6 +37,7 @@ def makers(form):
         "pattern rows": lambda: RowMoments("pattern"),
         "moments": QueryKeyMoments,
         "gram": MatrixGram,
+        "within": WithinSpectra,
     }
     if form in FIXED:
         tests = MatrixSketch.from_pilot(pilot(form)).tests
@@ -104,7 +112,7 @@ def test_one_pass_equals_any_split_into_shards(form, cuts, left, by_file):
             )
 
 
-@pytest.mark.parametrize("name", ["rows", "moments", "gram", "sketch", "projection"])
+@pytest.mark.parametrize("name", ["rows", "moments", "gram", "sketch", "projection", "within"])
 def test_memory_does_not_grow_with_inputs(name):
     """All but the exact form: their state after many inputs is as large as after few."""
     make = makers("causal")[name]
