@@ -7,9 +7,10 @@ import json
 import pytest
 
 from eigenlens.errors import EigenlensError
-from eigenlens.papers.claims import Claim, Reproduction, judged
+from eigenlens.papers.claims import Claim, Reproduction
 from eigenlens.papers.eigen_analysis.claims import claims_of
 from eigenlens.papers.eigen_analysis.training_table import summary
+from eigenlens.papers.verdicts import judged, judged_along, judged_by_seeds, out_of_reach
 from eigenlens.run.parts import Parts
 from eigenlens.stats.intervals import t_interval
 
@@ -26,14 +27,46 @@ from eigenlens.stats.intervals import t_interval
     ],
 )
 def test_a_verdict_is_a_bound_that_is_met_or_not(measured, bound, verdict):
-    assert judged("it holds", "stated", measured, None, "", **bound).verdict == verdict
+    assert judged("it holds", "stated", measured, None, "", "", **bound).verdict == verdict
 
 
 def test_other_verdicts_and_bounds_are_refused():
     with pytest.raises(EigenlensError, match="no verdict 'maybe'"):
-        Claim("it holds", "stated", 1.0, None, "maybe", "")
+        Claim("it holds", "stated", 1.0, None, "", "maybe", "")
     with pytest.raises(EigenlensError, match="one bound"):
-        judged("it holds", "stated", 1.0, None, "", at_most=1.0, at_least=0.0)
+        judged("it holds", "stated", 1.0, None, "", "", at_most=1.0, at_least=0.0)
+    with pytest.raises(EigenlensError, match="begins with one of"):
+        Claim("it holds", "stated", 1.0, None, "", "not reproduced", "", "bad luck")
+
+
+@pytest.mark.parametrize(
+    ("curve", "verdict", "words"),
+    [
+        ((0.1, 0.2), "reproduced", "holds at half (0.1), most (0.2)"),
+        ((0.1, 0.9), "depends", "holds at half (0.1), not at most (0.9)"),
+        ((0.8, 0.9), "not reproduced", "fails at half (0.8), most (0.9)"),
+        ((0.1, float("nan")), "depends", "holds at half (0.1), not at most (nan)"),
+    ],
+)
+def test_a_claim_without_a_figure_is_judged_along_a_curve(curve, verdict, words):
+    points = dict(zip(("half", "most"), curve))
+    made = judged_along("c", "stated", points, "half", None, "", "", at_most=0.25)
+    assert (made.verdict, made.note, made.measured) == (verdict, words, curve[0])
+
+
+@pytest.mark.parametrize(
+    ("published", "verdict"),
+    [(0.345, "not reproduced"), (0.364, "reproduced"), (0.4, "reproduced")],
+)
+def test_one_published_start_is_judged_by_the_range_of_our_seeds(published, verdict):
+    made = judged_by_seeds("c", published, (0.364, 0.442, 0.41), "", reason="the claim: it is so")
+    assert made.verdict == verdict and made.interval == (0.364, 0.442)
+    assert bool(made.reason) == (verdict == "not reproduced")
+
+
+def test_a_claim_about_what_is_not_here_is_never_judged():
+    made = out_of_reach("c", "46 %", "a model of 7 billion parameters", "miniature", measured=0.2)
+    assert made.verdict == "out of reach" and "7 billion" in made.criterion
 
 
 def runs(learned, full=2.0, floor=3.0):

@@ -24,7 +24,7 @@ PAPER = PAPERS["convex-duality"]
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     folder = tmp_path_factory.mktemp("convex") / "run"
-    return folder, PAPER(quick=True, output_dir=folder)
+    return folder, PAPER("quick", output_dir=folder)
 
 
 def test_what_is_printed_fits_a_page(quick, capsys):
@@ -51,7 +51,7 @@ def test_a_run_that_is_resumed_does_nothing_again(quick, monkeypatch):
             name,
             lambda *_: pytest.fail("it is finished"),
         )
-    assert PAPER(quick=True, output_dir=folder, resume=True).record() == done.record()
+    assert PAPER("quick", output_dir=folder, resume=True).record() == done.record()
 
 
 def test_its_pictures_are_drawn(quick, tmp_path):

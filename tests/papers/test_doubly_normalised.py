@@ -142,7 +142,7 @@ def test_a_model_is_measured_as_by_its_own_probabilities():
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     folder = tmp_path_factory.mktemp("keys") / "run"
-    return folder, PAPERS["doubly-normalised"](quick=True, output_dir=folder)
+    return folder, PAPERS["doubly-normalised"]("quick", output_dir=folder)
 
 
 def test_what_is_printed_fits_a_page(quick, capsys):
@@ -165,7 +165,7 @@ def test_a_model_that_cannot_be_had_is_left_out_and_told(quick, monkeypatch, tmp
     paper = PAPERS["doubly-normalised"]
     other = replace(paper, quick=replace(paper.quick, models=("no-such-model", "minilm")))
     monkeypatch.setattr(module(), "training_rows", lambda *_: quick_runs(quick))
-    done = other(quick=True, output_dir=tmp_path / "run")
+    done = other("quick", output_dir=tmp_path / "run")
     assert [row["model"] for row in done.tables["missing"]] == ["no-such-model"]
     assert {row["model"] for row in done.tables["models"]} == {"minilm"}
 
@@ -189,7 +189,7 @@ def test_a_run_that_is_resumed_does_nothing_again(quick, monkeypatch):
         lambda *_: pytest.fail("finished"),
     )
     assert (
-        PAPERS["doubly-normalised"](quick=True, output_dir=folder, resume=True).record()
+        PAPERS["doubly-normalised"]("quick", output_dir=folder, resume=True).record()
         == done.record()
     )
 

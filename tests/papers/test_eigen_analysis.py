@@ -128,7 +128,7 @@ def test_an_unknown_mechanism_or_paper_is_named(lab):
 @pytest.mark.slow
 def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_path, capsys):
     out = tmp_path / "paper"
-    done = PAPERS["eigen-analysis"](True, out)
+    done = PAPERS["eigen-analysis"]("quick", out)
     check_printed(done, capsys)
     assert [len(done.claims), len(done.tables["reconstruction"])] == [6, 4]
     assert {claim.verdict for claim in done.claims} <= {
@@ -161,4 +161,4 @@ def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_
     assert steps == []  # nothing is trained or studied again
     assert again.record() == done.record()
     with pytest.raises(EigenlensError, match="already holds"):
-        PAPERS["eigen-analysis"](True, out)
+        PAPERS["eigen-analysis"]("quick", out)

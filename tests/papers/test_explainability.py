@@ -39,7 +39,7 @@ from tiny import of_catalogue
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explainability") / "run"
-    return PAPERS["explainability"](True, folder), folder
+    return PAPERS["explainability"]("quick", folder), folder
 
 
 def test_what_is_printed_fits_a_page(done, capsys):
@@ -181,7 +181,7 @@ def test_what_is_finished_is_not_done_again(done, monkeypatch):
     for name in ("reviews", "clothing", "stories", "planted_run"):
         monkeypatch.setattr(explainability, name, lambda *_, **__: pytest.fail("done again"))
     monkeypatch.setattr(tasks, "load", lambda *_: pytest.fail("loaded again"))
-    assert PAPERS["explainability"](True, folder, resume=True).record() == run.record()
+    assert PAPERS["explainability"]("quick", folder, resume=True).record() == run.record()
 
 
 def test_verdicts_follow_from_the_numbers(done):

@@ -41,7 +41,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def done(folder):
-    return PAPERS["fast"](True, folder)
+    return PAPERS["fast"]("quick", folder)
 
 
 def test_what_is_printed_fits_a_page(done, capsys):
@@ -72,7 +72,7 @@ def test_a_finished_part_is_not_done_again(done, folder, monkeypatch):
     ):
         monkeypatch.setattr(fast_measures, name, lambda *_: pytest.fail("done again"))
     monkeypatch.setattr(fast_measures, "train", lambda *_, **__: pytest.fail("done again"))
-    assert PAPERS["fast"](True, folder, resume=True).record() == done.record()
+    assert PAPERS["fast"]("quick", folder, resume=True).record() == done.record()
 
 
 def test_every_picture_is_drawn_of_the_tables(done):

@@ -19,7 +19,7 @@ from printed import check_printed
 @pytest.fixture(scope="module")
 def reproduction(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gated") / "run"
-    return PAPERS["gated"](True, folder), folder
+    return PAPERS["gated"]("quick", folder), folder
 
 
 def test_what_is_printed_fits_a_page(reproduction, capsys):
@@ -72,7 +72,7 @@ def test_a_run_that_goes_on_does_nothing_twice(reproduction, monkeypatch):
     done, folder = reproduction
     for place, name in ((module, "one_run"), (module, "exact_checks")):
         monkeypatch.setattr(place, name, lambda *_: pytest.fail("it is finished"))
-    again = PAPERS["gated"](True, folder, resume=True)
+    again = PAPERS["gated"]("quick", folder, resume=True)
     assert again.record() == done.record()
     json.dumps(again.record())
 

@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def done(folder):
-    return hybrid.paper(True, folder)
+    return hybrid.paper("quick", folder)
 
 
 def test_what_is_printed_fits_a_page(done, capsys):
@@ -74,9 +74,9 @@ def test_finished_parts_are_not_done_again(done, folder, monkeypatch):
     ):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("done again"))
     monkeypatch.setattr(hybrid_training, "train", lambda *_, **__: pytest.fail("done again"))
-    assert hybrid.paper(True, folder, resume=True).record() == done.record()
+    assert hybrid.paper("quick", folder, resume=True).record() == done.record()
     with pytest.raises(EigenlensError, match="already holds a reproduction"):
-        hybrid.paper(True, folder)
+        hybrid.paper("quick", folder)
 
 
 @pytest.mark.parametrize(("N", "L"), list(itertools.product((4, 8, 32), (1, 2, 3))))

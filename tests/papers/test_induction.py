@@ -24,7 +24,7 @@ from tiny import small_llama
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("induction") / "run"
-    return PAPERS["induction"](True, folder), folder
+    return PAPERS["induction"]("quick", folder), folder
 
 
 def test_what_is_printed_fits_a_page(done, capsys):
@@ -66,7 +66,7 @@ def test_what_is_finished_is_not_done_again(done, monkeypatch):
     run, folder = done
     for name in ("curve", "readings", "stages", "other_parent_rows", "model_heads"):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("done again"))
-    assert PAPERS["induction"](True, folder, resume=True).record() == run.record()
+    assert PAPERS["induction"]("quick", folder, resume=True).record() == run.record()
 
 
 def test_verdicts_follow_from_the_numbers(done):

@@ -187,7 +187,7 @@ def test_an_encoder_attends_by_the_remedy_and_as_before_afterwards():
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gap") / "run"
-    return folder, PAPERS["mind-the-gap"](quick=True, output_dir=folder)
+    return folder, PAPERS["mind-the-gap"]("quick", output_dir=folder)
 
 
 def test_what_is_printed_fits_a_page(quick, capsys):
@@ -223,9 +223,7 @@ def test_a_run_that_is_resumed_does_nothing_again(quick, monkeypatch):
     folder, done = quick
     for name in ("spectra", "clouds", "widths", "depths", "gradients", "causal", "encoder_rows"):
         monkeypatch.setattr(mind_the_gap, name, lambda *_: pytest.fail("it is finished"))
-    assert (
-        PAPERS["mind-the-gap"](quick=True, output_dir=folder, resume=True).record() == done.record()
-    )
+    assert PAPERS["mind-the-gap"]("quick", output_dir=folder, resume=True).record() == done.record()
 
 
 def test_its_pictures_are_drawn(quick, tmp_path):

@@ -24,7 +24,7 @@ from tiny import small_bert, small_llama
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("multiformer") / "run"
-    return PAPERS["multiformer"](True, folder), folder
+    return PAPERS["multiformer"]("quick", folder), folder
 
 
 def test_what_is_printed_fits_a_page(done, capsys):
@@ -155,9 +155,9 @@ def test_what_is_finished_is_not_done_again(done, monkeypatch):
     run, folder = done
     for name in ("checks", "configurations", "catalogue_map", "miniature"):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("done again"))
-    assert PAPERS["multiformer"](True, folder, resume=True).record() == run.record()
+    assert PAPERS["multiformer"]("quick", folder, resume=True).record() == run.record()
     with pytest.raises(EigenlensError, match="already holds a reproduction"):
-        PAPERS["multiformer"](True, folder)
+        PAPERS["multiformer"]("quick", folder)
 
 
 def test_verdicts_follow_from_the_numbers(done):

@@ -29,7 +29,7 @@ from tiny import small_bert, small_llama
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("over-smoothing") / "run"
-    return PAPERS["over-smoothing"](True, folder), folder
+    return PAPERS["over-smoothing"]("quick", folder), folder
 
 
 def test_what_is_printed_fits_a_page(done, capsys):
@@ -253,7 +253,7 @@ def test_what_is_finished_is_not_done_again(done, monkeypatch):
     run, folder = done
     for name in ("pretrained", "digits_run", "reviews_run"):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("done again"))
-    assert PAPERS["over-smoothing"](True, folder, resume=True).record() == run.record()
+    assert PAPERS["over-smoothing"]("quick", folder, resume=True).record() == run.record()
 
 
 def test_verdicts_follow_from_the_numbers(done):

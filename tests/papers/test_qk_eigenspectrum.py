@@ -27,7 +27,7 @@ from tiny import of_catalogue
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("qk") / "run"
-    return qk.paper(True, folder), folder
+    return qk.paper("quick", folder), folder
 
 
 def test_what_is_printed_fits_a_page(done, capsys):
@@ -51,7 +51,7 @@ def test_a_resumed_run_does_nothing_again(done, monkeypatch):
 
     for name in ("_toy", "descend", "head_rows", "_train"):
         monkeypatch.setattr(qk, name, again)
-    assert qk.paper(True, done[1], resume=True).record() == done[0].record()
+    assert qk.paper("quick", done[1], resume=True).record() == done[0].record()
 
 
 def test_pictures_are_drawn_of_every_table(done):

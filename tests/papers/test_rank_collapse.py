@@ -23,7 +23,7 @@ from printed import check_printed
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    return rank_collapse.paper(True, tmp_path_factory.mktemp("collapse") / "run")
+    return rank_collapse.paper("quick", tmp_path_factory.mktemp("collapse") / "run")
 
 
 def test_what_is_printed_fits_a_page(done, capsys):
@@ -48,13 +48,13 @@ def test_the_miniature_measures_every_claim(done):
 def test_a_finished_part_is_not_done_again(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     paper = small()
-    made = paper(True, folder)
+    made = paper("quick", folder)
     monkeypatch.setattr(rank_collapse, "random_run", lambda *_: pytest.fail("done again"))
     monkeypatch.setattr(collapse_models, "catalogue_run", lambda *_: pytest.fail("done again"))
     monkeypatch.setattr(collapse_models, "collapse", lambda *_, **__: pytest.fail("done again"))
-    assert paper(True, folder, resume=True).record() == made.record()
+    assert paper("quick", folder, resume=True).record() == made.record()
     with pytest.raises(EigenlensError, match="already holds a reproduction"):
-        paper(True, folder)
+        paper("quick", folder)
 
 
 def test_residuals_of_a_random_start_are_the_definition(done):

@@ -19,7 +19,7 @@ from printed import check_printed
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rvh") / "run"
-    return rvh.paper(True, folder), folder
+    return rvh.paper("quick", folder), folder
 
 
 def test_what_is_printed_fits_a_page(done, capsys):
@@ -57,7 +57,7 @@ def test_a_resumed_run_does_nothing_again(done, monkeypatch):
 
     for name in ("sweep", "_rank_one", "trained_row", "cut_model"):
         monkeypatch.setattr(rvh, name, again)
-    assert rvh.paper(True, done[1], resume=True).record() == done[0].record()
+    assert rvh.paper("quick", done[1], resume=True).record() == done[0].record()
 
 
 def test_pictures_are_drawn_of_every_table(done):

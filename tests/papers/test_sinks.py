@@ -30,7 +30,7 @@ module = importlib.import_module("eigenlens.papers.sinks")
 def done(tmp_path_factory):
     of_catalogue("smollm2")  # skipped where it cannot be had
     folder = tmp_path_factory.mktemp("sinks") / "run"
-    return PAPERS["sinks"](True, folder), folder
+    return PAPERS["sinks"]("quick", folder), folder
 
 
 def test_what_is_printed_fits_a_page(done, capsys):
@@ -188,7 +188,7 @@ def test_a_model_without_spikes_does_not_bear_the_claims_out(done):
 def test_a_run_that_is_resumed_does_nothing_again(done, monkeypatch):
     for name in ("model_rows", "one_run"):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("it is finished"))
-    again = PAPERS["sinks"](True, done[1], resume=True)
+    again = PAPERS["sinks"]("quick", done[1], resume=True)
     assert again.record() == done[0].record()
     assert Reproduction.from_record(again.record()).claims == again.claims
 

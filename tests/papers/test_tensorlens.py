@@ -30,7 +30,7 @@ from printed import check_printed
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tensorlens") / "run"
-    return PAPERS["tensorlens"](True, folder), folder
+    return PAPERS["tensorlens"]("quick", folder), folder
 
 
 def test_what_is_printed_fits_a_page(done, capsys):
@@ -265,7 +265,7 @@ def test_what_is_finished_is_not_done_again(done, monkeypatch):
         "map_rows",
     ):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("done again"))
-    assert PAPERS["tensorlens"](True, folder, resume=True).record() == run.record()
+    assert PAPERS["tensorlens"]("quick", folder, resume=True).record() == run.record()
 
 
 def test_verdicts_follow_from_the_numbers(done):

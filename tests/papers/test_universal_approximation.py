@@ -13,7 +13,7 @@ from printed import check_printed
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ua") / "run"
-    return ua.paper(True, folder), folder
+    return ua.paper("quick", folder), folder
 
 
 def test_what_is_printed_fits_a_page(done, capsys):
@@ -49,7 +49,7 @@ def test_a_resumed_run_does_nothing_again(done, monkeypatch):
 
     for name in ("ramp_errors", "function_errors", "sort_errors", "sequence_map"):
         monkeypatch.setattr(ua, name, again)
-    assert ua.paper(True, done[1], resume=True).record() == done[0].record()
+    assert ua.paper("quick", done[1], resume=True).record() == done[0].record()
 
 
 def test_pictures_are_drawn_of_every_table(done):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import EigenlensError
 from .app import app, engine_of, resumable
 from .options import (
     Command,
@@ -26,6 +27,9 @@ from .options import (
 from .output_folder import choose_output_dir
 from .terminal import show
 
+if TYPE_CHECKING:
+    from ..papers.paper import Size
+
 
 @app.command(cls=Command, epilog=example("eigenlens reproduce sinks --quick"))
 def reproduce(
@@ -33,6 +37,12 @@ def reproduce(
         list[str] | None, typer.Argument(help="Papers by name (default: all).")
     ] = None,
     quick: Quick = False,
+    thorough: Annotated[
+        bool,
+        typer.Option(
+            "--thorough", help="The long form of papers whose full run is cut down to 40 minutes."
+        ),
+    ] = False,
     output_dir: Annotated[
         Path | None,
         folder_option("reproduction", "A folder for the results, with one folder per paper"),
@@ -54,9 +64,12 @@ def reproduce(
     from ..papers.pictures import draw
     from ..run.engine import use_engine
 
+    if quick and thorough:
+        raise EigenlensError("give --quick or --thorough, not both")
+    size: Size = "quick" if quick else "thorough" if thorough else "full"
     chosen = {name: find_paper(name) for name in papers or PAPERS}
     for paper in chosen.values():
-        paper.check(quick)
+        paper.check(size)
     output_dir = choose_output_dir(
         output_dir,
         "reproduction",
@@ -70,7 +83,7 @@ def reproduce(
         for name, paper in chosen.items():
             with resumable() as progress:
                 done = paper(
-                    quick, output_dir / name, seed, progress, resume=resume, overwrite=overwrite
+                    size, output_dir / name, seed, progress, resume=resume, overwrite=overwrite
                 )
             drawn = draw(done, output_dir / name / "pictures")
             records.append({**done.record(), "pictures": [str(path) for path in drawn]})

@@ -17,6 +17,8 @@ from ..run.tables_result import TablesResult
 Tables = Mapping[str, Sequence[dict[str, Any]]]
 """What was measured: lists of rows by name."""
 Verdict = Literal["reproduced", "not reproduced", "depends", "out of reach"]
+REASONS = ("the protocol: ", "the scale: ", "the claim: ")
+"""How the reason of a claim that is not reproduced begins."""
 SCHEMA = {
     "paper": str,
     "title": str,
@@ -29,6 +31,7 @@ SCHEMA = {
             "criterion": str,
             "verdict": Verdict,
             "note": str,
+            "reason": str,
         }
     ],
     "tables": TableSchema([dict]),
@@ -50,6 +53,10 @@ class Claim:
     A claim `depends` when it was stated without a figure and holds at some thresholds and not at
     others. It is `out of reach` when it is about a scale, a task or a model that is not here;
     `measured` is then the nearest miniature, or None.
+
+    `reason` says of a claim that is not reproduced whether the protocol, the scale or the claim is
+    why, with the measurement that shows it: it begins with "the protocol: ", "the scale: " or
+    "the claim: ". Claims with another verdict have none.
     """
 
     claim: str
@@ -59,38 +66,23 @@ class Claim:
     criterion: str
     verdict: Verdict
     note: str
+    reason: str = ""
 
     def __post_init__(self) -> None:
         if self.verdict not in get_args(Verdict):
             raise unknown_name("verdict", self.verdict, get_args(Verdict))
+        if self.reason and not self.reason.startswith(REASONS):
+            raise EigenlensError(f"a reason begins with one of {', '.join(REASONS)}")
 
     @property
     def words(self) -> str:
-        """The criterion and the note, as sentences that a page shows below the table."""
-        said = (text[:1].upper() + text[1:] for text in (self.criterion, self.note) if text)
+        """Criterion, note and reason, as sentences that a page shows below the table."""
+        parts = (self.criterion, self.note, self.reason)
+        said = (text[:1].upper() + text[1:] for text in parts if text)
         return " ".join(f"{text}." for text in said)
 
     def record(self) -> dict[str, Any]:
         return {**asdict(self), "interval": None if self.interval is None else list(self.interval)}
-
-
-def judged(
-    claim: str,
-    published: str,
-    measured: float,
-    interval: tuple[float, float] | None,
-    criterion: str,
-    note: str,
-    *,
-    at_most: float | None = None,
-    at_least: float | None = None,
-) -> Claim:
-    """A claim whose verdict follows from a bound on what was measured; NaN meets no bound."""
-    if (at_most is None) == (at_least is None):
-        raise EigenlensError("give either at_most or at_least: a verdict rests on one bound")
-    holds = measured <= at_most if at_most is not None else measured >= (at_least or 0.0)
-    verdict: Verdict = "reproduced" if holds else "not reproduced"
-    return Claim(claim, published, measured, interval, criterion, verdict, note)
 
 
 @dataclass(frozen=True)

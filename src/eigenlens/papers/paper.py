@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..data.needs import check_named, names_of_scale
 from ..display import numbered
@@ -14,6 +14,8 @@ from ..run.parts import Make, Parts
 from ..run.progress import Here, Progress, silent
 from .claims import Claim, Reproduction, Tables
 
+Size = Literal["quick", "full", "thorough"]
+"""How much a run measures: a miniature of a minute or two, what the pages show, or the long form."""
 MINIATURE = "this is a miniature; verdicts of the full run can differ"
 
 
@@ -26,7 +28,8 @@ class Paper:
     know, such as a model that could not be loaded, it adds to `parts.notes`. `claims(tables,
     quick)` judges the tables. `charts(tables)` draws them, the main picture first. `shown` are the
     tables to print, title and name of each; `columns` are the main columns of a table that has too
-    many for a page. `notes` belong to every run. `reads(scale)` are the catalogue's models and data
+    many for a page. `thorough` is the long form where the full run takes more than 40 minutes and
+    `full` is cut down; None where it is not. `notes` belong to every run. `reads(scale)` are the catalogue's models and data
     sets that a run of that scale reads: by default those that the scale names.
     """
 
@@ -41,14 +44,21 @@ class Paper:
     notes: tuple[str, ...] = ()
     reads: Callable[[Any], Sequence[str]] = names_of_scale
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    thorough: Any = None
 
-    def check(self, quick: bool) -> None:
+    def scale(self, size: Size) -> Any:
+        """The settings of a run of that size; `thorough` is `full` where nothing was cut down."""
+        if size == "thorough":
+            return self.full if self.thorough is None else self.thorough
+        return self.quick if size == "quick" else self.full
+
+    def check(self, size: Size = "full") -> None:
         """Refuse a run whose models and data need libraries that are not here."""
-        check_named(self.reads(self.quick if quick else self.full), f"the paper {self.name}")
+        check_named(self.reads(self.scale(size)), f"the paper {self.name}")
 
     def __call__(
         self,
-        quick: bool = False,
+        size: Size = "full",
         output_dir: Path | None = None,
         seed: int = 0,
         progress: Progress = silent,
@@ -64,8 +74,8 @@ class Paper:
         diagnostics in shards, and parts that do not need each other, such as trainings from several
         seeds, at the same time. Tables of times are made in this process.
         """
-        self.check(quick)
-        scale = self.quick if quick else self.full
+        self.check(size)
+        scale, quick = self.scale(size), size == "quick"
         request = {"paper": self.name, "seed": seed, **asdict(scale)}
         folder = output_dir or Path(self.name)
         with Parts.held(folder, request, resume=resume, overwrite=overwrite) as parts:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...display import numbered
-from ..claims import Claim, Tables, Verdict, judged
+from ..claims import Claim, Tables, Verdict
+from ..verdicts import judged
 
 Rows = Sequence[dict[str, Any]]
 PUBLISHED_OFF = (31.0, 123.0)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...display import numbered, percent
-from ..claims import Claim, Tables, judged
+from ..claims import Claim, Tables
+from ..verdicts import judged
 
 LEAST = "doubly normalised: least · S"
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...display import numbered, percent
-from ..claims import Claim, Tables, judged
+from ..claims import Claim, Tables
+from ..verdicts import judged
 
 STATED = "stated; no figure was at hand"
 RANK = 4

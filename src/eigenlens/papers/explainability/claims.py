@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...display import percent
-from ..claims import Claim, Tables, judged
+from ..claims import Claim, Tables
+from ..verdicts import judged
 
 BASELINES = ("attention", "rollout", "Grad-CAM", "attention × gradient")
 BETTER = "better curves in both orders than these baselines"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..claims import Claim, Tables, judged
+from ..claims import Claim, Tables
 from ..fits import power_law_exponent
+from ..verdicts import judged
 
 EXACT, QUIET = 1e-5, 1e-6
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ..claims import Claim, Tables, judged
+from ..claims import Claim, Tables
 from ..fits import rank_correlation, rank_correlation_interval
+from ..verdicts import judged
 
 PUBLISHED = {  # gate: perplexity, mean gate, attention to the first token, largest activation
     "none": (6.026, None, 0.467, 1053),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..claims import Claim, Tables, judged
+from ..claims import Claim, Tables
 from ..fits import power_law_exponent
+from ..verdicts import judged
 
 LEFT = {32: 0.502, 64: 0.752, 128: 0.875}
 """The share of N Gaussian pairs that the best state of width 16 leaves."""

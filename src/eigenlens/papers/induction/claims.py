@@ -7,7 +7,8 @@ from typing import Any
 
 from ...diagnostics.induction import InductionSettings
 from ...display import numbered
-from ..claims import Claim, Tables, Verdict, judged
+from ..claims import Claim, Tables, Verdict
+from ..verdicts import judged
 
 P_OFF, A_OFF, A_100 = 0.1, 0.12, (3.8, 4.8)
 """How far p and a may be from what is published.

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..claims import Claim, Tables, judged
+from ..claims import Claim, Tables
 from ..fits import power_law_exponent
+from ..verdicts import judged
 from .models import MODELS, VARIANTS
 
 SEEDS = "mean of {} seeds, interval: least and largest"

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...display import numbered
-from ..claims import Claim, Tables, Verdict, judged
+from ..claims import Claim, Tables, Verdict
 from ..fits import rank_correlation, rank_correlation_interval
+from ..verdicts import judged
 
 ZERO = {"all full": 1e-5, "terms": 1e-5, "relevance": 1e-5, "local heads": 0.0}
 """How far from zero each check may be."""

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...display import numbered
 from ...lab.fusion import FUSIONS
-from ..claims import Claim, Tables, Verdict, judged
+from ..claims import Claim, Tables, Verdict
 from ..fits import rank_correlation
+from ..verdicts import judged
 
 Rows = Sequence[dict[str, Any]]
 ROUNDING = 1e-6

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...display import percent
-from ..claims import Claim, Tables, Verdict, judged
+from ..claims import Claim, Tables, Verdict
+from ..verdicts import judged
 
 DISTANCE = {0.0: 1.5, 0.06: 1.8, 0.25: 3.7, 1.0: 8.1}
 ENTROPY = {0.0: 0.28, 0.06: 0.34, 0.25: 0.56, 1.0: 0.79}

@@ -9,7 +9,8 @@ import numpy as np
 from ...collapses.verdict import COLLAPSED
 from ...display import numbered
 from ...stats.rounding import describe_residual, rounding_floor
-from ..claims import Claim, Tables, judged
+from ..claims import Claim, Tables
+from ..verdicts import judged
 from .models import NO_NORM, OTHER_TEXT
 from .training_claims import circle_claims, task_claims
 

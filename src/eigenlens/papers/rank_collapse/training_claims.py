@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..claims import Claim, Tables, Verdict, judged
+from ..claims import Claim, Tables, Verdict
+from ..verdicts import judged
 
 TASKS = {"sort": (0.98, 0.6), "convex hull": (0.90, 0.65), "memorise": (0.85, 0.8)}
 """Published accuracy of the whole model, and what paths of length one exceed."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..claims import Claim, Tables, Verdict, judged
+from ..claims import Claim, Tables, Verdict
+from ..verdicts import judged
 
 FIGURES = {1: (0.93, 0.79, 0.69, 0.0), 8: (0.75, 0.56, 0.40, 0.0)}
 """Error by least squares at d = 8, N = 16 for ranks 1, 2, 4 and 8.

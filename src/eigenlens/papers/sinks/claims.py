@@ -9,7 +9,8 @@ from typing import Any
 
 from ...display import numbered, percent
 from ...stats.intervals import t_interval
-from ..claims import Claim, Tables, judged
+from ..claims import Claim, Tables
+from ..verdicts import judged
 from .models import FIRST
 from .training import EPSILON
 

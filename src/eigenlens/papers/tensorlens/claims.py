@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...display import numbered
-from ..claims import Claim, Tables, judged
+from ..claims import Claim, Tables
 from ..fits import power_law_exponent
+from ..verdicts import judged
 from .comparison import IN_OUT, NORM
 
 Rows = Sequence[dict[str, Any]]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ..claims import Claim, Tables, Verdict, judged
+from ..claims import Claim, Tables, Verdict
 from ..fits import power_law_exponent
+from ..verdicts import judged
 from .errors import FUNCTIONS
 
 PUBLISHED = {9: 0.1245, 17: 0.0620, 129: 0.00775}
