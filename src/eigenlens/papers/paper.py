@@ -15,7 +15,7 @@ from ..run.progress import Here, Progress, silent
 from .claims import Claim, Reproduction, Tables
 
 Size = Literal["quick", "full", "thorough"]
-"""How much a run measures: a miniature of a minute or two, what the pages show, or the long form."""
+"""A miniature of a minute or two, what the pages show, or the long form of what was cut down."""
 MINIATURE = "this is a miniature; verdicts of the full run can differ"
 
 
@@ -29,8 +29,9 @@ class Paper:
     quick)` judges the tables. `charts(tables)` draws them, the main picture first. `shown` are the
     tables to print, title and name of each; `columns` are the main columns of a table that has too
     many for a page. `thorough` is the long form where the full run takes more than 40 minutes and
-    `full` is cut down; None where it is not. `notes` belong to every run. `reads(scale)` are the catalogue's models and data
-    sets that a run of that scale reads: by default those that the scale names.
+    `full` is cut down; None where it is not. `notes` belong to every run. `reads(scale)` are the
+    catalogue's models and data sets that a run of that scale reads: by default those that the
+    scale names.
     """
 
     name: str
