@@ -138,4 +138,6 @@ paper = Paper(
             " would let them see the future"
         ),
     ),
+    models=("models",),
+    kinds=("encoder", "decoder"),
 )

@@ -107,4 +107,6 @@ paper = Paper(
     charts,
     SHOWN,
     columns=MAIN_COLUMNS,
+    models=("models",),
+    kinds=("encoder", "decoder", "encoder-decoder", "vision"),
 )

@@ -41,7 +41,13 @@ class Scale:
 
 
 FULL = Scale(
-    10_000, 5, 4000, 1, ("smollm2", "flan-t5-small", "stories15m", "minilm", "distilbert-gec"), 8, 5
+    10_000,
+    20,
+    4000,
+    1,
+    ("smollm2", "flan-t5-small", "stories15m", "minilm", "distilbert-gec"),
+    8,
+    5,
 )
 QUICK = Scale(2000, 2, 500, 5, ("smollm2", "minilm"), 2, 1)
 OLDEST = 300
@@ -103,6 +109,7 @@ def _summary(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
     best = max(found["heads"], key=lambda row: row["prefix"])
     return {
         "model": name,
+        "kind": found["kind"],
         "heads": len(found["heads"]),
         "induction heads": len(found["above"]["prefix"]),
         "largest prefix": best["prefix"],
@@ -169,4 +176,6 @@ paper = Paper(
         ),
     ),
     columns=MAIN_COLUMNS,
+    models=("models",),
+    kinds=("encoder", "decoder", "encoder-decoder"),
 )

@@ -195,4 +195,6 @@ paper = Paper(
     SHOWN,
     NOTES,
     lambda scale: (*names_of_scale(scale), "digits", "reviews"),
+    models=("models",),
+    kinds=("encoder",),
 )

@@ -148,4 +148,5 @@ paper = Paper(
     claims_of,
     charts,
     SHOWN,
+    models=("models",),
 )

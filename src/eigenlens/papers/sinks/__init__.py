@@ -154,4 +154,6 @@ paper = Paper(
         ),
     ),
     columns=MAIN_COLUMNS,
+    models=("models",),
+    kinds=("decoder",),
 )

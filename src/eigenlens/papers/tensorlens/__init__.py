@@ -270,4 +270,6 @@ paper = Paper(
         "the comparison on pictures and of more methods is in the paper `explainability`",
     ),
     columns=MAIN_COLUMNS,
+    models=("catalogue", "derived", "pictured"),
+    kinds=("encoder", "decoder"),
 )
