@@ -129,8 +129,7 @@ def _how_much(heads: Rows) -> Claim:
         (min(off), max(off)),
         "reproduced if the interval meets the published one",
         f"median of {len(off)} data sets and starts; interval: least and largest; the data were"
-        " drawn anew, at a scale that was chosen after a trial (tokens of mean squared norm 3 gave"
-        " 359 to 3,769 times)",
+        " drawn anew, at a scale that was chosen after a trial",
         reason=(
             "the protocol: the published data are not given; on ours one head is off by"
             f" {min(off):.3g} to {max(off):.3g} times"

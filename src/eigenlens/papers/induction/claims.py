@@ -128,6 +128,8 @@ def _stages(tables: Tables) -> list[Claim]:
         min(row[key] for row in apart if row["learns"] == what)
         for what, key in (("c", "p"), ("W", "copies"), ("a", "a"))
     )
+    before = min(row["copies"] for row in apart if row["learns"] == "c")
+    rate = next(row["rate"] for row in apart if row["learns"] == "W")
     off = max(row["off"] for row in apart if row["learns"] == "a")
     others = [row for row in tables["others"] if row["true parents"] != "none"]
     least = min(others, key=lambda row: row["p of the true"])
@@ -164,10 +166,9 @@ def _stages(tables: Tables) -> list[Claim]:
             W,
             None,
             "reproduced if p > .99, copying > .95, a > 3.8",
-            f"the copying weight after its stage, from .901 before; p {c:.4f} after the first, a"
-            f" {a:.2f} after the third, the output then {off:.3f} from the true kernel; W at rate"
-            f" {next(row['rate'] for row in apart if row['learns'] == 'W'):g}, since its gradient"
-            " is proportional to a = .01",
+            f"the copying weight after its stage, from {before:.3f} before; p {c:.4f} after the"
+            f" first, a {a:.2f} after the third, the output then {off:.3f} from the true kernel; W"
+            f" at rate {rate:g}, since its gradient is proportional to a = .01",
             reason=(
                 "the protocol: the stages are "
                 f"{', '.join(str(row['epochs']) for row in apart[:3])} epochs long, after which p"

@@ -39,7 +39,11 @@ def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
     ]
     by_function = ([r for r in tables["functions"] if r["function"] == f] for f in FUNCTIONS)
     slopes = [power_law_exponent(rows, "intervals", "error") for rows in by_function]
-    falls = ", ".join(f"{row['units']} units {row['attention']:.3f}" for row in maps)
+    falls = ", ".join(
+        f"{row['units']} the error is {row['attention']:.3f}"
+        for row in maps
+        if row["target"] == worst["target"]
+    )
     exponent = power_law_exponent(two, "intervals", "hard")
     softmax = max(row["attention and softmax"] for row in tables["maps"])
     sorted_share = max(row["hard"] / row["bound"] for row in two)
@@ -83,7 +87,8 @@ def claims_of(tables: Tables, _quick: bool) -> tuple[Claim, ...]:
             None,
             "reproduced if at least 4 times",
             f"hard {at['hard']:.5f}, β = 2/Δ {at['soft']:.5f}, two anchors from the ends"
-            f" {at['soft, inside']:.5f}; the largest error stands at the very ends, .1197 Δ",
+            f" {at['soft, inside']:.5f}; the largest error stands at the very ends,"
+            f" {at['soft'] / (2 * at['half a spacing']):.4f} Δ",
             at_least=4.0,
             reason=f"the claim: it comes {at['hard'] / at['soft']:.2f} times as near",
         ),
