@@ -130,8 +130,7 @@ def _able(papers: dict[str, Paper], own: OwnModels, size: Size) -> dict[str, Pap
     if not found:
         raise next(error for name, error in refused.items() if papers[name].models)
     if refused:
-        print(
-            f"eigenlens: left out: {', '.join(refused)}, which measure no such model",
-            file=sys.stderr,
-        )
+        names = f"{', '.join(refused)} {'are' if len(refused) > 1 else 'is'}"
+        whom = "they measure" if len(refused) > 1 else "it measures"
+        print(f"eigenlens: {names} left out: {whom} no such model", file=sys.stderr)
     return found

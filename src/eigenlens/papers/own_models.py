@@ -70,19 +70,16 @@ class OwnModels:
             f"{', '.join(names)}: given in the place of the catalogue's models",
             *(
                 f"{name} was left out: it is {_article(_kind(facts))}, and the paper"
-                f" {_about(paper)}"
+                f" {paper.name} {_about(paper)}"
                 for name, facts in self.facts.items()
                 if name not in names
             ),
         ]
         return replace(scale, **changed), tuple(notes)  # type: ignore[type-var]
 
-    def record(self) -> dict[str, Any]:
-        """What a run was begun with: another folder or other weights are another run."""
-        return {
-            name: {"place": self.places[name], "fingerprint": facts.fingerprint}
-            for name, facts in self.facts.items()
-        }
+    def record(self) -> dict[str, str | None]:
+        """What a run was begun with: other weights under the same name are another run."""
+        return {name: facts.fingerprint for name, facts in self.facts.items()}
 
     def _kinds(self) -> str:
         each = ", ".join(

@@ -101,7 +101,7 @@ class Paper:
             scale, about = own.put_into(scale, self)
         request = {"paper": self.name, "seed": seed, **asdict(scale)}
         if own is not None:
-            request["own_models"] = own.record()
+            request["model_weights"] = own.record()
         folder = output_dir or Path(self.name)
         places = own.places if own is not None else {}
         with (
