@@ -50,6 +50,11 @@ def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
         "previous-token heads come in layers before induction heads",
     ):
         assert found[name] == "reproduced", name
+    for row in run.tables["epochs"]:
+        if row["epoch"] in PUBLISHED:
+            kept = run.tables["runs"][row["seed"]]
+            assert kept[f"p at {row['epoch']}"] == row["p"]
+            assert kept[f"a at {row['epoch']}"] == row["a"]
     rows = {row["model"]: row for row in run.tables["models"]}
     assert rows["minilm"]["induction heads"] == 0 < rows["smollm2"]["induction heads"]
     # where tokens come only once no head has the stripe
@@ -100,8 +105,7 @@ def test_verdicts_follow_from_the_numbers(done):
 )
 def test_the_range_of_the_seeds_judges_as_many_digits_as_were_published(done, low, high, verdict):
     tables = {name: [dict(row) for row in rows] for name, rows in done[0].tables.items()}
-    at = [row for row in tables["epochs"] if row["epoch"] == 100]
-    at[0]["a"], at[1]["a"] = low, high
+    tables["runs"][0]["a at 100"], tables["runs"][1]["a at 100"] = low, high
     found = {claim.claim: claim for claim in claims_of(tables, True)}["a at epoch 100"]
     assert found.verdict == verdict and found.published == "4.28"
 

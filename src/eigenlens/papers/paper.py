@@ -143,6 +143,6 @@ def parts_by_model(
             missing.append({"model": name, "reason": str(error)})
     if not found:
         raise EigenlensError(
-            f"none of the models can be loaded: {'; '.join(row['reason'] for row in missing)}"
+            f"none of the models can be measured: {'; '.join(row['reason'] for row in missing)}"
         )
     return found, missing

@@ -34,14 +34,13 @@ def _curve(tables: Tables) -> list[Claim]:
     made = []
     for row in tables["curve"]:
         epoch = row["epoch"]
-        seeds = [one for one in tables["epochs"] if one["epoch"] == epoch]
         for name, claim in (
             ("p", f"the share of the true parents at epoch {epoch}"),
             ("a", f"a at epoch {epoch}"),
         ):
             published = row[f"published {name}"]
             digits = DIGITS["p"] if name == "p" else DIGITS["a"][epoch]
-            values = [round(one[name], digits) for one in seeds]
+            values = [round(run[f"{name} at {epoch}"], digits) for run in tables["runs"]]
             made.append(
                 judged_by_seeds(
                     claim,

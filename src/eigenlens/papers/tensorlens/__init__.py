@@ -270,6 +270,6 @@ paper = Paper(
         "the comparison on pictures and of more methods is in the paper `explainability`",
     ),
     columns=MAIN_COLUMNS,
-    models=("catalogue", "derived", "pictured"),
+    models=("catalogue", "pictured"),
     kinds=("encoder", "decoder"),
 )
