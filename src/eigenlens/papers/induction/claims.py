@@ -14,9 +14,7 @@ from .dynamics import EPOCHS
 DIGITS = {"p": 3, "a": {3: 3, 10: 3, 100: 2, 300: 2}}
 """Decimals that p and a were published with, a by epoch: our seeds are rounded to as many."""
 A_OFF = 0.12
-"""How far a may be from what is published, for another reading of the loss: the relative width of
-the range, 3.8 to 4.8, that the sheet of the paper gives at epoch 100.
-"""
+"""How far a may be, as a share, by another reading of the loss: 3.8 to 4.8 at epoch 100."""
 
 
 def claims_of(tables: Tables, quick: bool) -> tuple[Claim, ...]:
