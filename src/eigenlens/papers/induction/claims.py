@@ -11,8 +11,8 @@ from ..claims import Claim, Tables
 from ..verdicts import judged, judged_at, judged_by_seeds, judged_if
 from .dynamics import EPOCHS
 
-DIGITS = {"p": 3, "a": {3: 3, 10: 3, 100: 2, 300: 2}}
-"""Decimals that p and a were published with, a by epoch: our seeds are rounded to as many."""
+P_DIGITS, A_DIGITS = 3, {3: 3, 10: 3, 100: 2, 300: 2}
+"""Decimals that p, and a by epoch, were published with: our seeds are rounded to as many."""
 A_OFF = 0.12
 """How far a may be, as a share, by another reading of the loss: 3.8 to 4.8 at epoch 100."""
 
@@ -37,7 +37,7 @@ def _curve(tables: Tables) -> list[Claim]:
             ("a", f"a at epoch {epoch}"),
         ):
             published = row[f"published {name}"]
-            digits = DIGITS["p"] if name == "p" else DIGITS["a"][epoch]
+            digits = P_DIGITS if name == "p" else A_DIGITS[epoch]
             values = [round(run[f"{name} at {epoch}"], digits) for run in tables["runs"]]
             made.append(
                 judged_by_seeds(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...display import numbered
 from ..claims import Claim, Tables
 from ..fits import power_law_exponent
 from ..verdicts import judged, judged_at, judged_if
@@ -242,8 +243,8 @@ def _encoder(tables: Tables) -> tuple[Claim, ...]:
             },
             (min(ratios), max(ratios)),
             "holds at a rise if every random start has it",
-            f"stable rank after the last layer over that with softmax; {len(ratios)} random starts,"
-            " interval: least and largest of them; trained, without any further training:"
+            "stable rank after the last layer over that with softmax;"
+            f" {numbered(len(ratios), 'random start')}, interval: least and largest of them; trained, without any further training:"
             f" {trained[0]:.2f} before, {trained[1]:.2f} after",
             reason=(
                 f"the protocol: at this random start A⊥ has {max(left):.1%} of the squared norm of"

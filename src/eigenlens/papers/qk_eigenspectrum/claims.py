@@ -142,13 +142,18 @@ def _heads(tables: Tables) -> list[Claim]:
                 "rank correlation of |mean| over standard deviation of a head's eigenvalues with"
                 f" its mean distance; with the mean alone {others['mean']:.2f}, with the variance"
                 f" alone {others['variance']:.2f}; interval: 95 % of resampled heads",
-                reason=(
-                    f"the claim: over {heads} trained heads the correlation is {row['value']:.2f}"
-                    f" ({row['low']:.2f} to {row['high']:.2f})"
-                ),
+                reason=_why_not(row, heads),
             )
         )
     return found
+
+
+def _why_not(row: dict[str, Any], heads: int) -> str:
+    """An interval that includes 0 tells nothing; one above it tells against the claim."""
+    found = f"the correlation is {row['value']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+    if row["low"] > 0:
+        return f"the claim: over {heads} trained heads {found}"
+    return f"the scale: {heads} heads do not tell, {found}"
 
 
 def _training(tables: Tables) -> list[Claim]:
