@@ -245,7 +245,7 @@ def _encoder(tables: Tables) -> tuple[Claim, ...]:
             "holds at a rise if every random start has it",
             "stable rank after the last layer over that with softmax;"
             f" {numbered(len(ratios), 'random start')}, interval: least and largest of them;"
-            f" trained, without any further training: {trained[0]:.2f} before, {trained[1]:.2f} after",
+            f" trained, without further training: {trained[0]:.2f} before, {trained[1]:.2f} after",
             reason=(
                 f"the protocol: at this random start A⊥ has {max(left):.1%} of the squared norm of"
                 " A, so that skips and MLPs carry the stream"
