@@ -217,7 +217,7 @@ SHOWN = (
         "areas",
     ),
     (
-        "In+Out and norm against other methods, input by input: above 0 where they do better",
+        "Measured beside the claims: how much better than other methods In+Out and norm are",
         "pairs",
     ),
 )
