@@ -222,7 +222,7 @@ def test_a_frozen_reader_reads_what_its_name_says_and_no_padding():
 def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
     run, _ = done
     names = [claim.claim for claim in run.claims]
-    assert len(names) == len(set(names)) == 17
+    assert len(names) == len(set(names)) == 18
     verdicts = {claim.claim: claim.verdict for claim in run.claims}
     facts = [
         name
@@ -239,9 +239,28 @@ def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
     assert all(chart.to_dict() for chart in module.charts(run.tables).values())
 
 
+def test_the_bound_is_drawn_of_one_encoder_in_one_state():
+    tables = tables_of()
+    rows = [
+        {"model": "minilm", "state": state, "layer": layer, "ratio": 1.0, "sigma": 0.5}
+        | {"least v": 9.0, "least sharp": 3.0}
+        for state in ("pretrained", "fine-tuned")
+        for layer in range(3)
+    ]
+    depth = [{"model": "minilm", "state": "pretrained", "depth": 0, "similarity": 0.1}]
+    places = [{**row, "low": 0.0, "high": 0.2} for row in depth]
+    drawn = module.charts({**tables, "layers": rows, "depth": places})["bound"]
+    words = json.dumps(drawn.to_dict(), ensure_ascii=False)
+    assert words.count('"what": "σ₁σ₂"') == 3
+
+
 def test_the_tables_are_means_of_what_was_measured(done):
     run, _ = done
-    rows = [row for row in run.tables["blocks"] if row["model"] == "minilm" and row["layer"] == 2]
+    rows = [
+        row
+        for row in run.tables["blocks"]
+        if (row["model"], row["state"], row["layer"]) == ("minilm", "pretrained", 2)
+    ]
     depth = next(
         row
         for row in run.tables["depth"]
@@ -249,7 +268,9 @@ def test_the_tables_are_means_of_what_was_measured(done):
     )
     assert depth["similarity"] == pytest.approx(np.mean([row["similarity"] for row in rows]))
     layer = next(
-        row for row in run.tables["layers"] if row["model"] == "minilm" and row["layer"] == 2
+        row
+        for row in run.tables["layers"]
+        if (row["model"], row["state"], row["layer"]) == ("minilm", "pretrained", 2)
     )
     assert layer["least v"] == min(row["v"] for row in rows) and layer["inputs"] == len(rows) == 4
 
@@ -293,6 +314,11 @@ def test_fine_tuning_moves_the_encoder(done):
     }
     assert len(rows["pretrained"]) == len(rows["fine-tuned"])
     assert np.abs(np.subtract(*rows.values())).max() > 1e-4
+    steps = [row for row in run.tables["blocks"] if row["state"] == "fine-tuned"]
+    assert len(steps) == 6 * 12 * 2  # blocks, reviews, seeds
+    last = [r for r in run.tables["on reviews"] if (r["depth"], r["state"][0]) == (6, "f")]
+    behind = [row["similarity"] for row in steps if row["layer"] == 5]
+    np.testing.assert_allclose(behind, [row["similarity"] for row in last], atol=1e-5)
 
 
 def block_rows(model, state, ratio, sigma, v, maps, rise=0.1):
@@ -330,6 +356,7 @@ def tables_of(v=20.0, ratio=(1.2, 0.9, 0.8), sigma=(0.5, 1.2, 1.3), rise=0.1, fu
             row
             for model, state in (
                 ("minilm", "pretrained"),
+                ("minilm", "fine-tuned"),
                 ("digits", "trained"),
                 ("digits", "random start"),
             )
@@ -376,7 +403,7 @@ def test_every_claim_can_hold_and_can_fail():
     assert verdicts_of(good, "v < 1") == ["reproduced"]
     assert verdicts_of(good, "rises with depth") == ["reproduced"] * 2
     assert verdicts_of(good, "grow alike") == ["reproduced"]
-    assert verdicts_of(good, "draws tokens together") == ["reproduced"] * 2
+    assert verdicts_of(good, "draws tokens together") == ["reproduced"] * 3
     bad = judged_by(v=1.0, ratio=(0.9, 1.8, 2.7), rise=-0.2, fused=0.9)
     broken = [name for name in bad if "d_M(H_l+1)" in name and "gains" not in name]
     assert [bad[name].verdict for name in broken] == ["not reproduced"] * 3
@@ -390,7 +417,7 @@ def test_every_claim_can_hold_and_can_fail():
 def test_what_was_said_without_a_figure_depends_on_how_it_is_read():
     # the block of σ₁σ₂ 1.2 lets its tokens apart, that of 1.3 does not
     some = judged_by(ratio=(1.3, 1.1, 0.9))
-    assert verdicts_of(some, "draws tokens together") == ["depends"] * 2
+    assert verdicts_of(some, "draws tokens together") == ["depends"] * 3
     note = some["minilm: where σ₁σ₂ is large, a block draws tokens together"].note
     assert "not at σ₁σ₂ > 1 (0.5 of 4)" in note and "> 1.25 (1 of 2)" in note
     assert verdicts_of(some, "less alike") == ["depends"] * 3  # max makes them more alike
@@ -406,4 +433,4 @@ def test_fusion_of_other_models_is_out_of_reach_whatever_ours_gain():
 def test_without_large_deviations_the_claim_about_them_cannot_be_judged():
     for ratio in ((1.2, 0.9, 0.8), (0.8, 0.9, 1.2)):
         found = judged_by(sigma=(0.5, 0.6, 0.7), ratio=ratio)
-        assert verdicts_of(found, "draws tokens together") == ["out of reach"] * 2
+        assert verdicts_of(found, "draws tokens together") == ["out of reach"] * 3

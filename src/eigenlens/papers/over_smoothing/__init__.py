@@ -87,6 +87,8 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     runs = parts.each(makes, progress, f"training {numbered(len(makes), 'read-out')}")
     digits, read, tuned = (runs[i::3] for i in range(3))
     blocks += [row for run in digits for row in run["steps"]]
+    places = places_of(blocks)
+    blocks += [row for run in tuned for row in run["steps"]]
     on_reviews = [row for run in tuned for row in run["depth"]]
     fusion = [
         row
@@ -96,7 +98,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     return {
         "blocks": blocks,
         "on reviews": on_reviews,
-        "depth": depth_rows([*places_of(blocks), *on_reviews]),
+        "depth": depth_rows([*places, *on_reviews]),
         "layers": layer_rows(blocks),
         "fusion": fusion,
         "read-outs": fusion_rows(fusion),

@@ -39,7 +39,14 @@ def claims_of(tables: Tables, quick: bool = False) -> tuple[Claim, ...]:
         *(_rises(name, _depths(rows)) for name, rows in of.items()),
         *_on_reviews(tables["on reviews"]),
         *(_maps(name, rows) for name, rows in of.items()),
-        *(_sigma(name, rows) for name, rows in {**of, trained: by_state["trained"]}.items()),
+        *(
+            _sigma(name, rows)
+            for name, rows in {
+                **of,
+                f"{names[0]} fine-tuned on reviews": by_state["fine-tuned"],
+                trained: by_state["trained"],
+            }.items()
+        ),
         *fusion_claims(tables["fusion"]),
     )
 

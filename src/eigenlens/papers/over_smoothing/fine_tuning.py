@@ -16,6 +16,7 @@ from ...diagnostics.smoothing import distance
 from ...models.load import load
 from ...run.progress import Progress
 from ...stats.geometry import mean_cosine
+from .blocks import block_steps
 from .models import Reader, clear_reviews, quarters
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ SHOWN = 32
 def tuned_run(read_out: str, scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
     """Accuracy on the reviews that were not learned from, and how alike tokens are on them.
 
-    The states behind all blocks are fused as they are; dropout is that of the model. `depth` has
-    the similarity at every depth for the last layer's read-out, before and after.
+    The states behind all blocks are fused as they are; dropout is that of the model. For the last
+    layer's read-out, `depth` has the similarity at every depth, before and after, and `steps` has
+    every block afterwards.
     """
     name = scale.models[0]
     model = load(name)
@@ -73,15 +75,22 @@ def tuned_run(read_out: str, scale: Scale, seed: int, progress: Progress) -> dic
             alike.append(mean_cosine(reader.fused(found), mask[rows].bool()))
     found_logits = torch.cat(logits)
     right = (found_logits.argmax(1) == labels[asked]).double().mean()
+    steps = []
     if plain:
         depth += _depth_rows(name, "fine-tuned, reviews", states, mask, asked[:SHOWN], seed)
+        # the bound is for inputs without padding
+        alone = [{"input_ids": ids[at, mask[at].bool()][None]} for at in asked[:SHOWN].tolist()]
+        steps = [
+            {"model": name, "state": "fine-tuned", "seed": seed, **step.row()}
+            for step in block_steps(model, alone)
+        ]
     row = {"model": f"{name} fine-tuned", "read-out": read_out, "seed": seed}
     numbers = {
         "accuracy": float(right),
         "loss": float(F.cross_entropy(found_logits, labels[asked])),
         "similarity": float(torch.cat(alike).mean()),
     }
-    return {"row": {**row, **numbers}, "depth": depth}
+    return {"row": {**row, **numbers}, "depth": depth, "steps": steps}
 
 
 @torch.no_grad()

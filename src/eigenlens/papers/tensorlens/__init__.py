@@ -61,7 +61,7 @@ class Scale:
     widths: tuple[int, ...] = (64, 128, 256, 512)
     seconds: float = 0.5
     learned: int = 1500
-    asked: int = 100
+    asked: int = 250
     longest: int = 48
     draws: int = 5
     pictured: tuple[str, ...] = ("minilm", "stories15m")
