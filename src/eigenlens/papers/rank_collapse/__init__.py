@@ -43,8 +43,8 @@ from .tables import (
 class Scale:
     """Which random starts and pretrained models, how many texts and seeds, and which training.
 
-    The first `changed` random starts are measured without norms and on another text, too. A
-    pretrained model reads at most 16 inputs.
+    The first `changed` random starts are measured without norms and on another text, too. Random
+    starts read `inputs` texts, pretrained models `read`.
     """
 
     random: tuple[str, ...]
@@ -56,6 +56,7 @@ class Scale:
     text: str
     length: int
     inputs: int
+    read: int
     paths: int
     training: training.RankCollapseTraining
     authors: tuple[AuthorsTrial, ...]
@@ -80,6 +81,7 @@ THOROUGH = Scale(
     "wikipedia",
     128,
     32,
+    16,
     100,
     training.FULL,
     tuple(replace(trial, seeds=3) for trial in (SORT, HULL, MEMORISE)),
@@ -87,9 +89,9 @@ THOROUGH = Scale(
 )
 FULL = replace(
     THOROUGH,
-    seeds=10,
-    changed=4,
-    inputs=16,
+    seeds=24,
+    changed=6,
+    inputs=8,
     authors=(SORT, HULL, replace(MEMORISE, data={**MEMORISE.data, "length": 64})),
     circle=AuthorsCircle(),
 )
@@ -102,6 +104,7 @@ QUICK = Scale(
     ("minilm",),
     "python-docs",
     32,
+    4,
     4,
     10,
     training.QUICK,

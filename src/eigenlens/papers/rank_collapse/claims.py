@@ -89,8 +89,9 @@ def _random_curve(tables: Tables, family: str, variant: str, form: str) -> Claim
     note = (
         f"at depth {at}, where it fits least: {published[at]:g} published,"
         f" {found[at]['residual']:.3f} here; at depth 0, before any block: {published[0]:g} and"
-        f" {first['residual']:.3f} ({first['low']:.3f} to {first['high']:.3f}); interval: the seeds; beginnings of articles"
-        " of Wikipedia, where the authors have those of wiki_bio, which is not at hand"
+        f" {first['residual']:.3f} ({first['low']:.3f} to {first['high']:.3f}); interval: the"
+        " seeds; texts: beginnings of articles of Wikipedia, where the authors have those of"
+        " wiki_bio, which is not at hand"
     )
     moved = _moved(curves, family, form, at)
     if moved:

@@ -42,13 +42,13 @@ def catalogue_run(
     length = None if vision or audio else scale.length
     with tempfile.TemporaryDirectory(prefix="eigenlens-data-") as scratch:
         sounds = [str(path) for path in synthetic_sound(Path(scratch))] if audio else []
-        number = min(scale.inputs, 3) if audio else min(scale.inputs, 16)
+        number = 3 if audio else scale.read
         run = collapse(
             model,
             None if vision else sounds or scale.text,
             folder / "models" / name,
             max_length=length,
-            max_inputs=max(3, number),
+            max_inputs=number,
             paths=1 if audio else 2,
             bounds=0 if audio else 1,
             variants=list(VARIANTS),
