@@ -15,6 +15,7 @@ from eigenlens.data.datasets import text
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import Config, MaskedBytes, Transformer, split
 from eigenlens.papers import PAPERS, find_paper
+from eigenlens.papers.eigen_analysis.claims import SHARES
 from eigenlens.papers.eigen_analysis.mechanisms import MECHANISMS, layer_moments, make_mechanism
 from eigenlens.papers.eigen_analysis.reconstruction import chosen_keys, error_table, held_out_error
 from eigenlens.papers.pictures import draw
@@ -130,21 +131,40 @@ def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_
     out = tmp_path / "paper"
     done = PAPERS["eigen-analysis"]("quick", out)
     check_printed(done, capsys)
-    assert [len(done.claims), len(done.tables["reconstruction"])] == [6, 4]
-    assert {claim.verdict for claim in done.claims} <= {
-        "reproduced",
-        "not reproduced",
-        "out of reach",
-    }
-    rows, matrices, layers, models, estimated, _ = done.claims
+    assert [len(done.claims), len(done.tables["reconstruction"])] == [8, 4]
+    rows, matrices, layers, models, estimated, joint, adaptive, _ = done.claims
+    for row in done.tables["dimensions"]:
+        along = [row[f"centred {share:.0%}"] for share in SHARES]
+        assert along == sorted(along) and 1 <= along[0] <= along[-1] <= row["n"]
+        assert [row[f"share of n, {share:.0%}"] * row["n"] for share in SHARES] == along
     assert rows.measured == np.median(
         [row["centred 90%"] / row["n"] for row in done.tables["dimensions"]]
     )
+    study = el.Study.open(out / "studies" / "minilm")
+    spectra = study.spectra.select(analysis="rows", level="head", centring="centred")
+    first = done.tables["dimensions"][0]
+    assert first["centred 95%"] == np.median(
+        [np.searchsorted(s.held_out, 0.95) + 1 for s in spectra]
+    )
     assert matrices.verdict == "out of reach"  # 48 inputs cannot tell
-    assert (layers.verdict == "reproduced") == (layers.measured >= 3) and layers.measured > 1
-    assert models.measured == pytest.approx(done.tables["between models"][0]["overlap"] * 64 / 4)
+    whole = [row for row in done.tables["matrices"] if row["model"] == "minilm"]
+    held = [row["held out"] for row in whole]
+    assert held == sorted(held) and all(row["in the sample"] >= row["held out"] for row in whole)
+    overlap = {(row["model"], row["rank"]): row for row in done.tables["overlap"]}
+    assert {rank for _, rank in overlap} == {1, 2, 4, 8}  # a rank of n/4 is compared no more
+    assert layers.measured == np.median(
+        [overlap[name, 4]["times chance"] for name in ("minilm", "distilbert-gec")]
+    )
+    by_rank = {row["rank"]: row for row in done.tables["between models"]}
+    assert models.measured == pytest.approx(by_rank[4]["overlap"] * 64 / 4)
     errors = [row["median"] for row in done.tables["reconstruction"]]
     assert errors == sorted(errors, reverse=True) and estimated.measured == errors[2]
+    for row in done.tables["reconstruction"]:
+        left = np.median([1 - s.held_out[row["keys"] - 1] for s in spectra])
+        assert row["best of rank m"] == pytest.approx(left) and left < row["median"]
+    others = {(r["estimator"], r["budget"]): r for r in done.tables["estimators"]}
+    assert joint.measured == others["joint", 0.25]["score_error_median"] < estimated.measured
+    assert adaptive.measured == others["adaptive", 0.25]["score_error_median"]
     table = {(row["mechanism"], row["protocol"]): row for row in done.tables["training"]}
     assert {name for name, _ in table} == set(MECHANISMS)
     assert table["full", "tuned"]["loss"] < table["mean only", "tuned"]["loss"]
@@ -156,7 +176,7 @@ def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_
     (out / "reproduction.json").unlink()
     steps = []
     again = PAPERS["eigen-analysis"](
-        True, out, progress=lambda what, *_: steps.append(what), resume=True
+        "quick", out, progress=lambda what, *_: steps.append(what), resume=True
     )
     assert steps == []  # nothing is trained or studied again
     assert again.record() == done.record()

@@ -11,11 +11,14 @@ import pytest
 import torch
 
 from eigenlens import EigenlensError
+from eigenlens.anatomy import freeze
 from eigenlens.collapses import VARIANTS, ablate
 from eigenlens.papers import rank_collapse
 from eigenlens.papers.claims import Reproduction
 from eigenlens.papers.rank_collapse import models as collapse_models
-from eigenlens.papers.rank_collapse.claims import CURVES, DEPTHS, claims_of
+from eigenlens.papers.rank_collapse import random_starts
+from eigenlens.papers.rank_collapse.claims import CURVES
+from eigenlens.papers.rank_collapse.coverage import stack_facts
 from eigenlens.papers.rank_collapse.pictures import charts as collapse_charts
 from eigenlens.papers.rank_collapse.training_claims import TASKS
 from printed import check_printed
@@ -35,11 +38,12 @@ def test_the_miniature_measures_every_claim(done):
     assert len(names) == len(set(names))
     assert sum("random start" in name for name in names) >= len(CURVES) + 2
     assert {task for task in TASKS if any(name.startswith(task) for name in names)} == set(TASKS)
-    assert sum(name.startswith("circle") for name in names) == 4
+    assert sum(name.startswith("circle") for name in names) == 9
     judged = [claim.claim for claim in done.claims if claim.verdict != "out of reach"]
     # the miniature is no BERT-base
     assert judged and not any("random start" in name or "circle" in name for name in judged)
     assert "miniature" in done.notes[0]
+    assert all(claim.criterion for claim in done.claims)
     again = Reproduction.from_record(json.loads(json.dumps(done.record(), allow_nan=False)))
     assert again.record() == json.loads(json.dumps(done.record()))
 
@@ -58,8 +62,8 @@ def test_a_finished_part_is_not_done_again(tmp_path, monkeypatch):
 
 
 def test_residuals_of_a_random_start_are_the_definition(done):
-    model = collapse_models.random_model("bert", 3, 48, 32, 0)
-    ids = collapse_models.texts(rank_collapse.QUICK, 0)
+    model = random_starts.random_model("bert", 3, 48, 32, 0)
+    ids = random_starts.texts(rank_collapse.QUICK, 0)
     for name, switches in VARIANTS.items():
         with torch.no_grad(), ablate(model, switches):
             states = model(input_ids=ids, output_hidden_states=True).hidden_states
@@ -79,39 +83,49 @@ def residual(X):
     return norm(X - X.mean(0)) / norm(X)
 
 
-def test_verdicts_follow_from_the_numbers(done):
-    tables = {name: [dict(row) for row in rows] for name, rows in done.tables.items()}
-    tables["random curves"] = [
-        {
-            "family": f,
-            "variant": v,
-            "depth": d,
-            "residual": r + 0.049,
-            "low": r,
-            "high": r,
-            "seeds": 3,
-        }
-        for (f, v), values in CURVES.items()
-        for d, r in zip(DEPTHS, values)
-    ]
-    verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}
-    curves = [verdict for name, verdict in verdicts.items() if "residual at depth" in name]
-    assert curves == ["reproduced"] * len(CURVES)
-    tables["random curves"][-1]["residual"] += 0.01
-    verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}
-    assert [v for name, v in verdicts.items() if "residual at depth" in name] == ["reproduced"] * (
-        len(CURVES) - 1
-    ) + ["not reproduced"]
-    for row in tables["circle"]:
-        row["merged"] = row["variant"] == "SAN"
-    verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}
-    assert [verdicts[name] for name in verdicts if name.startswith("circle")][:3] == [
-        "reproduced"
-    ] * 3
-    for row in tables["circle"]:
-        row["merged"] = not row["merged"]
-    verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}
-    assert verdicts["circle: pure attention merges the arcs"] == "not reproduced"
+def test_random_starts_are_measured_without_norms_and_on_another_text(done):
+    model = random_starts.random_model("bert", 3, 48, 32, 0)
+    quick = rank_collapse.QUICK
+    ids = random_starts.texts(quick, 0)
+    other = random_starts.texts(dataclasses.replace(quick, text="reviews"), 0)
+    for form, what, text in (
+        ("full", "without norms", ids),
+        ("SAN+skip", "on another text", other),
+    ):
+        norm = what != "without norms"
+        with torch.no_grad(), ablate(model, mlp=form == "full", norm=norm):
+            states = model(input_ids=text, output_hidden_states=True).hidden_states
+        by_hand = [np.mean([residual(x.double().numpy()) for x in state]) for state in states]
+        rows = done.tables["random curves"]
+        found = [
+            r["residual"] for r in rows if (r["family"], r["variant"]) == ("bert", f"{form} {what}")
+        ]
+        np.testing.assert_allclose(found, by_hand, rtol=1e-4, atol=1e-7)
+
+
+def test_the_theory_is_about_attention_without_mask_and_positions():
+    import transformers
+
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes = {**shape, "intermediate_size": 64, "vocab_size": 50}
+    t5 = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "vocab_size": 50}
+    ids = torch.arange(12)[None] + 3
+    torch.manual_seed(0)
+    models = {
+        "covered": transformers.BertModel(transformers.BertConfig(**sizes)),
+        "a mask and a rotary embedding or a norm of queries and keys": transformers.LlamaModel(
+            transformers.LlamaConfig(**sizes, use_cache=False)
+        ),
+        "a position bias or a cap": transformers.T5EncoderModel(transformers.T5Config(**t5)),
+        "a mask": transformers.GPT2Model(
+            transformers.GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=50, use_cache=False)
+        ),
+    }
+    for expected, model in models.items():
+        frozen = freeze(model.eval(), {"input_ids": ids})[0]
+        facts = stack_facts(frozen, 5, 0)
+        assert facts["theory"] == expected
+        assert len(facts["single"]) == (2 if expected == "covered" else 0)
 
 
 def test_every_picture_is_drawn(done):

@@ -85,6 +85,7 @@ def _one(
     )
     path = feed_back(model, circle.train.inputs[0], trial.steps).double()
     return {
+        "settings": "ours",
         "variant": variant,
         "jitter": trial.jitter,
         "seed": seed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..claims import Tables
+from .circle_claims import AUTHORS
 from .claims import CURVES, DEPTHS
 
 LEAST = 1e-9
@@ -168,6 +169,12 @@ def path_accuracy(tables: Tables) -> Any:
     )
 
 
+def _training(run: dict[str, Any]) -> str:
+    if run["settings"] == AUTHORS:
+        return "authors' settings"
+    return f"trained {'on' if run['jitter'] == 0 else 'near'} the circle"
+
+
 def circles(tables: Tables) -> Any:
     """Where the two points go when the model's output is fed back to it.
 
@@ -177,10 +184,7 @@ def circles(tables: Tables) -> Any:
 
     rows = [
         {
-            "place": (
-                f"{run['variant']}, trained {'on' if run['jitter'] == 0 else 'near'} the circle,"
-                f" seed {run['seed']}"
-            ),
+            "place": f"{run['variant']}, {_training(run)}, seed {run['seed']}",
             "point": str(point),
             "step": step,
             "x": place[0],
