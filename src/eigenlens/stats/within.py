@@ -170,7 +170,7 @@ def within_sums(squares: Tensor) -> dict[str, Tensor]:
     """
     H, m = squares.shape
     floor = squares[:, -1:] * (m * torch.finfo(squares.dtype).eps)
-    squares = torch.where(squares > floor, squares, 0.0).flip(1)
+    squares = torch.where(squares <= floor, 0.0, squares).flip(1)  # NaN stays
     energy = squares.sum(1, keepdim=True)
     curve = squares / torch.where(energy > 0, energy, 1.0)
     held = curve.cumsum(1)[:, None]  # (H, 1, m)
