@@ -31,5 +31,5 @@ def test_a_paper_is_a_scale_a_measurement_claims_and_pictures(folder):
 
 
 def test_every_paper_can_be_found_by_its_name():
-    assert len(papers.PAPERS) == len(FOLDERS) == 17
+    assert len(papers.PAPERS) == len(FOLDERS) == 18
     assert all(papers.find_paper(name) is paper for name, paper in papers.PAPERS.items())
