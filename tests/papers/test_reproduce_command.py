@@ -78,4 +78,4 @@ def test_an_unknown_paper_is_one_sentence_and_nothing_runs(monkeypatch, capsys, 
         "eigenlens: no paper 'large'; there are eigen-analysis, rank-collapse, sinks, hybrid,"
         " gated, "
     )
-    assert err.endswith(", explainability, doubly-normalised, small\n") and err.count("\n") == 1
+    assert err.endswith(", doubly-normalised, within-one-input, small\n") and err.count("\n") == 1

@@ -55,6 +55,7 @@ def _heads(rows: Sequence[dict[str, Any]]) -> Any:
 
 def _growth(rows: Sequence[dict[str, Any]]) -> Any:
     model = rows[0]["model"]
+    lengths = sorted({row["tokens"] for row in rows})
     return line_chart(
         [{**row, "components": row["90 %"]} for row in rows],
         "tokens",
@@ -64,6 +65,7 @@ def _growth(rows: Sequence[dict[str, Any]]) -> Any:
         axis_titles=("tokens of the input", f"components for 90 % (of {rows[0]['d']})"),
         log=("x",),
         band=("low", "high"),
+        ticks=lengths,
     )
 
 
