@@ -54,7 +54,7 @@ def _ranges(tables: Tables, models: Sequence[str]) -> Iterator[Claim]:
             f"beside it the median head of {first['model']}; interval: its heads; {note}"
             if first
             else "",
-            measured=first and first["90 %"],
+            measured=first["90 %"] if first else None,
             interval=(first["least"], first["most"]) if first else None,
         )
 
@@ -124,5 +124,5 @@ def _growth(rows: Sequence[dict[str, Any]]) -> Claim:
 
 
 def _row(tables: Tables, model: str, what: str, kind: str = "real") -> dict[str, Any] | None:
-    wanted = {"model": model, "of": IN_WORDS[what], "inputs": "none" if what == "weights" else kind}  # type: ignore[index]
+    wanted = {"model": model, "of": IN_WORDS[what], "inputs": "none" if what == "weights" else kind}
     return next((r for r in tables["spectra"] if all(r[k] == x for k, x in wanted.items())), None)

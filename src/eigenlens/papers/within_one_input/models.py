@@ -20,6 +20,7 @@ from ..inputs import make_batches
 from .inputs import KINDS, Kind, controlled
 
 BATCH = 8
+MEASURED: tuple[WithinKind, ...] = ("scores", "centred", "pattern")
 NEVER = 2**31
 """More inputs than there are."""
 
@@ -39,8 +40,8 @@ def model_rows(name: str, text: str, length: int, inputs: int, seed: int) -> dic
     heads: list[dict[str, Any]] = []
     for kind in KINDS:
         found = within_inputs(model, batches, kind, seed, sites)
-        for what in ("scores", "centred", "pattern"):
-            some = list(found.whole(what))  # type: ignore[arg-type]
+        for what in MEASURED:
+            some = list(found.whole(what))
             if some:
                 spectra.append(medians(name, kind, what, some))
         if kind == "real":
@@ -95,14 +96,14 @@ def within_inputs(
 
 
 def medians(
-    model: str, inputs: str, what: WithinKind | str, heads: Sequence[WithinSpectrum]
+    model: str, inputs: str, what: WithinKind, heads: Sequence[WithinSpectrum]
 ) -> dict[str, Any]:
     """The median head at each share; the 10 and 90 % of heads at 90 %; all as one row."""
     at_90 = [one.dimension(0.9) for one in heads]
     return {
         "model": model,
         "inputs": inputs,
-        "of": IN_WORDS[what],  # type: ignore[index]
+        "of": IN_WORDS[what],
         "tokens": max(one.tokens for one in heads),
         "heads": len(heads),
         "number": max(one.inputs for one in heads),

@@ -83,10 +83,16 @@ def _controls(rows: Sequence[dict[str, Any]]) -> Any:
             for share in SHARES
         ]
         titles = ("% of the energy", "components, median head")
-        size = {"width": 180, "height": 150}
         panels.append(
             line_chart(
-                points, "share", "components", "inputs", title=model, axis_titles=titles, **size
+                points,
+                "share",
+                "components",
+                "inputs",
+                title=model,
+                axis_titles=titles,
+                width=180,
+                height=150,
             )
         )
     return alt.concat(*panels, columns=3)
