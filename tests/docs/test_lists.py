@@ -69,7 +69,7 @@ def test_the_page_of_notebooks_names_every_notebook_with_its_commands():
 
 def test_the_table_of_papers_has_them_all():
     (rows,) = tables(text("papers/index.md"))
-    assert len(rows) == len(PAPERS) == 17
+    assert len(rows) == len(PAPERS) == 18
     for paper, question, reproduced, refuted in rows:
         link, arxiv, command = paper.split("<br>")
         name = re.fullmatch(r"\[[^]]+\]\(([\w-]+)\.md\)", link)[1]
