@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from eigenlens.run.files import write_text
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 BENCHMARKS = RESULTS / "benchmarks"
+MANY = 500
+"""A table with more rows names its columns once, so that no file grows beyond a megabyte."""
 
 
 def rounded(value: Any, digits: int = 6) -> Any:
@@ -38,14 +41,23 @@ def as_text(value: Any, indent: int = 0) -> str:
     return _line(value)
 
 
+def packed(record: dict[str, Any]) -> dict[str, Any]:
+    """A result whose long tables name their columns once, as a file holds it."""
+    return _with_tables(record, _pack)
+
+
+def unpacked(record: dict[str, Any]) -> dict[str, Any]:
+    """A result whose tables are all lists of rows."""
+    return _with_tables(record, _unpack)
+
+
 def write(path: Path, record: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, as_text(record) + "\n")
+    write_text(path, as_text(packed(record)) + "\n")
 
 
 def read(path: Path) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return record
+    return unpacked(json.loads(path.read_text(encoding="utf-8")))
 
 
 def papers(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
@@ -56,6 +68,25 @@ def papers(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
 def benchmarks(folder: Path = BENCHMARKS) -> dict[str, dict[str, Any]]:
     """The tables of benchmarks that are there, by name."""
     return {path.stem: read(path) for path in sorted(folder.glob("*.json"))}
+
+
+def _with_tables(record: dict[str, Any], turn: Callable[[Any], Any]) -> dict[str, Any]:
+    if "tables" not in record.get("result", {}):
+        return record
+    tables = {name: turn(rows) for name, rows in record["result"]["tables"].items()}
+    return {**record, "result": {**record["result"], "tables": tables}}
+
+
+def _pack(rows: list[dict[str, Any]]) -> Any:
+    if len(rows) <= MANY or any(list(row) != list(rows[0]) for row in rows):
+        return rows
+    return {"columns": list(rows[0]), "rows": [list(row.values()) for row in rows]}
+
+
+def _unpack(table: Any) -> Any:
+    if not isinstance(table, dict):
+        return table
+    return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
 def _holds_containers(values: Any) -> bool:

@@ -75,6 +75,18 @@ def test_figures_are_short_and_rows_are_lines():
     assert store.as_text(json.loads(text)) == text
 
 
+def test_long_tables_name_their_columns_once(tmp_path):
+    rows = [{"head": n, "value": n / 8} for n in range(501)]
+    uneven = [*rows[:-1], {"head": 500}]
+    record = {"result": {"tables": {"long": rows, "short": rows[:500], "uneven": uneven}}}
+    store.write(tmp_path / "a.json", record)
+    kept = json.loads((tmp_path / "a.json").read_text())["result"]["tables"]
+    assert kept["long"]["columns"] == ["head", "value"] and kept["long"]["rows"][3] == [3, 0.375]
+    assert kept["short"] == rows[:500] and kept["uneven"] == uneven
+    assert store.read(tmp_path / "a.json") == record
+    assert "\n     [3, 0.375],\n" in (tmp_path / "a.json").read_text()
+
+
 @pytest.fixture
 def tiny(monkeypatch):
     """The paper of the page on papers."""

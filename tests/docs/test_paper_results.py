@@ -13,7 +13,7 @@ from eigenlens.papers.claims import SCHEMA
 from eigenlens.run.schema import check_schema
 from maker.header import FORMAT
 from maker.papers import judge, missing
-from maker.store import as_text
+from maker.store import as_text, packed
 
 RESULTS = Results()
 HEADER = {
@@ -89,7 +89,7 @@ def test_a_claim_that_is_not_reproduced_has_its_reason(name):
 @every_result
 def test_a_file_can_be_read_and_compared(name):
     text = (ROOT / "results" / f"{name}.json").read_text(encoding="utf-8")
-    assert text == as_text(RESULTS.papers[name]) + "\n"
+    assert text == as_text(packed(RESULTS.papers[name])) + "\n"
     assert len(text) < 1_000_000
 
 
