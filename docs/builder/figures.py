@@ -4,7 +4,8 @@ A figure is known if a value of the results, or a number in their words (what wa
 a setting), rounds to it as it is written; percent count as the share. Not looked at: generated
 blocks and marked figures, code and formulas, whole numbers up to 20, and what is no figure at all:
 arXiv numbers, dates, versions, heads, "claim 8". What none of this covers is marked by its kind:
-`<!--~ published-->31–123<!--/-->`; the kinds are `KINDS`.
+`<!--~ published-->31–123<!--/-->`; the kinds are `KINDS`. A figure of a table of more than 100 rows
+is marked by its path.
 """
 
 import re
@@ -40,6 +41,8 @@ NUMBER = re.compile(
     r"(?:e[-+−]?\d+)?(?![\w])(?P<percent> ?%)?"
 )
 SMALL = 20
+LONG = 100
+"""Rows of a table that is not searched: among thousands of numbers there is every figure."""
 
 
 class Pool:
@@ -80,10 +83,16 @@ def sources_of(place: str, text: str, results: Results) -> list[Any]:
     if place == "docs/measurements/index.md":
         return list(results.benchmarks.values())
     if place.startswith("docs/papers/"):
-        return [results.papers[name]] if name in results.papers else []
+        return [_short(results.papers[name])] if name in results.papers else []
     tables = {table for words in blocks(text) if words[0] == "benchmark" for table in words[1:2]}
     tables.add(f"{name}-sentences")
     return [results.benchmarks[table] for table in sorted(tables) if table in results.benchmarks]
+
+
+def _short(record: dict[str, Any]) -> dict[str, Any]:
+    """A result without its long tables."""
+    kept = {name: rows for name, rows in record["result"]["tables"].items() if len(rows) <= LONG}
+    return {**record, "result": {**record["result"], "tables": kept}}
 
 
 def figures(text: str) -> Iterator[tuple[str, str]]:

@@ -62,6 +62,8 @@ def _walk(path: str, root: Mapping[str, Any]) -> list[Any]:
         if parts is None:
             raise NoValue(f"{path}: {step!r} is no step; write name, name[3] or name[key=value]")
         name = parts["name"]
+        # a table without a filter stands for all of its rows
+        found = [x for item in found for x in (item if isinstance(item, list) else [item])]
         if not all(isinstance(item, Mapping) and name in item for item in found):
             known = ", ".join(found[0]) if found and isinstance(found[0], Mapping) else "no keys"
             raise NoValue(f"{path}: nothing is called {name!r}; there are {known}")

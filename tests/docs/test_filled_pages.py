@@ -168,6 +168,7 @@ def test_the_run_says_what_was_cut_down(page):
         ("tables.runs[gate=G1, seed=1].loss:d", "3"),
         ("mean tables.runs[gate=G1].loss:.1f", "2.5"),
         ("count tables.runs[gate=G1]", "2"),
+        ("sum tables.runs.loss:.0f", "10"),
         ("gated/seconds:.0f", "157"),
         ("settings.steps", "4,321"),
     ],
@@ -234,3 +235,16 @@ def test_figures_that_are_known(sentence):
 )
 def test_figures_that_nobody_measured_are_found(sentence):
     assert len(unknown(sentence, [RECORD])) == 1
+
+
+def test_a_long_table_is_not_searched(tmp_path):
+    """Among a thousand shares there is every figure of two digits."""
+    rows = [{"share": n / 1000} for n in range(1000)]
+    tables = {**RECORD["result"]["tables"], "maps": rows}
+    record = {**RECORD, "result": {**RECORD["result"], "tables": tables}}
+    (tmp_path / "gated.json").write_text(json.dumps(record))
+    results, place = Results(tmp_path), "docs/papers/gated.md"
+    assert unknown("it is 0.77", sources_of(place, "", results))
+    assert not unknown("it is 0.58", sources_of(place, "", results))
+    given = Page(place, results).fill("<!--=max tables.maps.share:.2f--><!--/-->")
+    assert "1.00" in given and not unknown(given, sources_of(place, "", results))
