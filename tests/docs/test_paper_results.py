@@ -69,7 +69,8 @@ def test_the_settings_are_those_of_the_code(name):
     """The parameters that the code names now were those of the run."""
     record = RESULTS.papers[name]
     scale = PAPERS[name].scale(record["size"])
-    assert set(record["result"]["settings"]) == {"paper", "seed", *(f.name for f in fields(scale))}
+    named = {"paper", "seed", *(field.name for field in fields(scale))}
+    assert set(record["result"]["settings"]) == named, "not a run of the paper's own models"
 
 
 @every_result
