@@ -106,6 +106,7 @@ NAVIGATION: Navigation = {
         "developing/add-a-diagnostic.md",
         "developing/add-a-model-family.md",
         "developing/add-a-paper.md",
+        "developing/results.md",
         "developing/testing.md",
         "contributing.md",
         "releasing.md",

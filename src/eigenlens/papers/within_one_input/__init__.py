@@ -106,4 +106,6 @@ paper = Paper(
     SHOWN,
     NOTES,
     columns=MAIN_COLUMNS,
+    models=("models",),
+    kinds=("encoder", "decoder", "encoder-decoder", "vision"),
 )
