@@ -15,7 +15,7 @@ from .exact import Exact
 from .landmarks import Landmarks
 from .matrices import MatrixConditional
 from .rows import RowConditional, RowLeastSquares, RowMean
-from .subspace import JointSubspace, KeySubspace
+from .subspace import GroupedSubspace, JointSubspace, KeySubspace
 
 ESTIMATORS: dict[str, type[Estimator]] = {
     kind.name: kind
@@ -27,6 +27,7 @@ ESTIMATORS: dict[str, type[Estimator]] = {
         Landmarks,
         KeySubspace,
         JointSubspace,
+        GroupedSubspace,
         Cascade,
         Exact,
     )
@@ -71,7 +72,7 @@ def settings_at(
 
     Keys, pairs or landmarks are a share of their number, coordinates of the head dimension.
     """
-    if kind in {JointSubspace, KeySubspace}:
+    if kind in {JointSubspace, GroupedSubspace, KeySubspace}:
         return {"rank": max(1, round(budget * statistics.dimension))}
     if kind is Landmarks:  # m rows and m columns hold 1 − (1 − m/n)² of the pairs
         size = min(statistics.keys, statistics.queries)
