@@ -14,6 +14,7 @@ from ..captures import AttentionCall, Site
 from ..errors import EigenlensError
 from ..shell import option
 from ..stats import RowSums, VectorSums
+from .pair_sums import PairSums
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class SiteStatistics:
     rows: RowSums | None = None
     moments: VectorSums | None = None
     matrices: MatrixModel | None = None
+    pairs: tuple[PairSums, PairSums] | None = None  # to fit on, and to check the fit on
 
     @property
     def group(self) -> int:

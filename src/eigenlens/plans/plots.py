@@ -18,6 +18,7 @@ ORDER = [
     "key-pca",
     "joint",
     "joint-grouped",
+    "joint-fitted",
     "adaptive",
     "plan",
 ]
