@@ -272,6 +272,12 @@ def run_pairs(folder: Path, inputs: int, model: str, layers: list[int]) -> list[
     return rows
 
 
+def without_tail(one: Estimator) -> Estimator:
+    """The same projections, fitted once, and nothing for what they leave out."""
+    kept = {name: one.tensors[name] for name in ("to_x", "to_y", "centre")}
+    return type(one)({**one.settings, "tail": False}, kept)
+
+
 class Comparison:
     """Fitted projections beside `joint` at equal rank, with and without the positions' mean."""
 
@@ -280,12 +286,11 @@ class Comparison:
     def __init__(self, known: SiteStatistics) -> None:
         self.heads = known.heads
 
-        def fit(kind: type[Estimator]) -> dict[bool, list[Estimator]]:
-            return {
-                tail: [kind.fit(known, rank=r, tail=tail) for r in RANKS] for tail in (False, True)
-            }
-
-        self.mine, self.joint = fit(FittedSubspace), fit(JointSubspace)
+        self.mine: dict[bool, list[Estimator]] = {}
+        self.joint: dict[bool, list[Estimator]] = {}
+        for found, kind in ((self.mine, FittedSubspace), (self.joint, JointSubspace)):
+            found[True] = [kind.fit(known, rank=r) for r in RANKS]
+            found[False] = [without_tail(one) for one in found[True]]
         fitted = {f"mine {tail}": self.mine[tail] for tail in self.mine}
         self.limit = RankLimit(RANKS, fitted | {f"joint {t}": self.joint[t] for t in self.joint})
         self.errors = [(Errors(), Errors()) for _ in RANKS]
