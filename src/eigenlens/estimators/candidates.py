@@ -99,7 +99,7 @@ def cascade(statistics: SiteStatistics, small: bool) -> Cascade:
 def chosen_names(given: str | Sequence[str] | None) -> list[str]:
     """Return the estimators asked for; by default all but `joint-fitted`.
 
-    Fitting it takes longer than all the others together.
+    Fitting it reads more inputs and solves equations for every head.
     """
     if given is None:
         return [name for name in ESTIMATORS if name != FittedSubspace.name]

@@ -19,7 +19,7 @@ MOST = 32
 SHARES = (0.5, 0.1)
 """The λ below 1 that are tried."""
 ROUNDS = 2
-"""Turns of either projection; more gain less than 3 % of the error."""
+"""How often either projection is solved for."""
 
 
 class FittedSubspace(Truncated):

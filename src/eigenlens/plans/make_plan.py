@@ -85,7 +85,7 @@ def plan(
         With a budget: leave keys out of long inputs instead of estimating scores.
     estimators : str or sequence of str, optional
         Names of the estimators to choose from, as a list or with commas. Default: all but
-        `joint-fitted`, which takes long to fit. Only for a plan of estimators.
+        `joint-fitted`, which reads more inputs. Only for a plan of estimators.
     max_length : int, optional
         Tokens per input. Default: as the study; with `blocks` 4096. A plan of estimators has the
         length of its study, and this is refused.
