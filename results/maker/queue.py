@@ -23,7 +23,14 @@ TIMED = frozenset({"eigen-analysis", "fast", "hybrid", "induction", "tensorlens"
 CHEAP_FIRST = (
     *("universal-approximation", "multiformer", "mind-the-gap", "qk-eigenspectrum", "hybrid"),
     *("doubly-normalised", "gated", "fast", "tensorlens", "explainability", "over-smoothing"),
-    *("convex-duality", "induction", "within-one-input", "rank-versus-heads", "sinks", "rank-collapse"),
+    *(
+        "convex-duality",
+        "induction",
+        "within-one-input",
+        "rank-versus-heads",
+        "sinks",
+        "rank-collapse",
+    ),
     "eigen-analysis",
 )
 """The order of papers that have no result that says what they take."""
