@@ -29,8 +29,8 @@ class FittedSubspace(Truncated):
     causal model a query sees earlier keys of its own input, and another pair of projections has
     less error there. With f the mean squared error over attended pairs (`pair_sums`) and g the one
     that `joint` makes small, this makes `(1 − λ) f + λ g` small, beginning at `joint`: one
-    projection is given, the other solves R·r linear equations, in turn. g is the ridge: its
-    optimum is `joint`, and grows with the distance from it. Each head takes the λ that is best on
+    projection is given, the other solves R·r linear equations, in turn. g is the ridge: it
+    is least at `joint` and grows with the distance from it. Each head takes the λ that is best on
     some of the inputs, then all inputs are used. λ = 1 is `joint`, which stays where no fit is
     better there, and where the rank is all R = min(D, 32) coordinates in which it is sought.
 

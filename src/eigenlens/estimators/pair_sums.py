@@ -48,8 +48,8 @@ class Quadratic:
 class PairSums:
     """The sums of one site over inputs, `(H, …)`; they can be merged.
 
-    Cost per input and head: `R²` multiply-adds for each key and for each coordinate pair of the
-    `ROWS` queries, `ROWS·(R²/2)(S + R²/2)`. Memory per head: `(R(R+1)/2)²` numbers in float32.
+    Cost per input and head: `ROWS · R²/2 · (S + R²/2)` multiply-adds. Memory per head:
+    `(R(R+1)/2)²` numbers in float32.
     """
 
     to_x: Tensor  # (H, D, R)
