@@ -419,7 +419,7 @@ def test_what_was_said_without_a_figure_depends_on_how_it_is_read():
     some = judged_by(ratio=(1.3, 1.1, 0.9))
     assert verdicts_of(some, "draws tokens together") == ["depends"] * 3
     note = some["minilm: where σ₁σ₂ is large, a block draws tokens together"].note
-    assert "not at σ₁σ₂ > 1 (0.5 of 4)" in note and "> 1.25 (1 of 2)" in note
+    assert "not at σ₁σ₂ > 1 (2 of 4)" in note and "> 1.25 (2 of 2)" in note
     assert verdicts_of(some, "less alike") == ["depends"] * 3  # max makes them more alike
 
 

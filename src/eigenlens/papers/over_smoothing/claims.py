@@ -169,7 +169,8 @@ def _sigma(name: str, rows: Rows) -> Claim:
         missing = f"an encoder with σ₁σ₂ above {LARGE[0]:g} in some block"
         return out_of_reach(claim, published, missing, note, measured=_together(rest))
     points = {
-        f"σ₁σ₂ > {bound:g} ({value:.3g} of {len(large[bound])})": value >= 0.95
+        f"σ₁σ₂ > {bound:g} ({round(value * len(large[bound]))} of {len(large[bound])})": value
+        >= 0.95
         for bound, value in share.items()
     }
     steady = f"the larger, the more (rank correlation {correlation:.2f})"
