@@ -17,7 +17,7 @@ debian = { command -v apt-get >/dev/null && apt-get update --quiet \
 
 install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
-.PHONY: demo test test-fast lint pytest format docs clean
+.PHONY: demo test test-fast lint pytest format docs results clean
 
 demo: $(VENV)/demo-ready
 	HF_HUB_OFFLINE=1 $(BIN)/eigenlens demo --overwrite
@@ -47,6 +47,11 @@ format: $(VENV)/test-ready
 # The documentation as a site: open site/index.html.
 docs: $(VENV)/test-ready
 	$(BIN)/python docs/build.py
+
+# The full runs of the papers as data (results/README.md): hours, but an interrupted run goes on.
+# ONLY="sinks fast" runs some, OPTIONS="--jobs 2" or OPTIONS="--engine dask --workers 2" more at once.
+results: $(VENV)/test-ready
+	$(BIN)/python results/make.py $(ONLY) $(OPTIONS)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

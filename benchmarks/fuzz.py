@@ -22,6 +22,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tables import table
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -154,6 +156,7 @@ def main() -> None:
             for key in ("cases", "refused", "correct", "failed", "seconds")
         }
         print(json.dumps({"target": "all", **total}))
+        table([*rows, {"target": "together", **total, "ms a case": "", "slowest s": ""}])
         if given.output:
             given.output.write_text(json.dumps(rows, indent=1) + "\n")
         sys.exit(1 if total["failed"] else 0)

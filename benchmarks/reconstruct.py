@@ -4,7 +4,10 @@
     python benchmarks/reconstruct.py plan           the plan at 25 % of the score cost, on two texts
     python benchmarks/reconstruct.py selection      rules that choose the computed keys
     python benchmarks/reconstruct.py time           what making a plan costs, beside its study
+    python benchmarks/reconstruct.py limit          one projection for all inputs, and for each
+    python benchmarks/reconstruct.py pairs          projections fitted on the attended pairs
 
+The last two take `--model minilm` or `--model smollm2`, which is causal and has grouped queries.
 Each prints a Markdown table; `benchmarks/reconstruct.md` holds what was measured, with the command.
 The study is made once into `--folder` and used again.
 """
@@ -16,16 +19,27 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import eigenlens as el
-from eigenlens.captures import Site
-from eigenlens.estimators.candidates import BUDGETS, ESTIMATORS
+from eigenlens.captures import AttentionCall, Site
+from eigenlens.data.datasets import text
+from eigenlens.estimators.candidates import BUDGETS, chosen_names
+from eigenlens.estimators.estimator import Estimator, SiteStatistics
+from eigenlens.estimators.fitted import FittedSubspace
+from eigenlens.estimators.limit import BEST, SHARED, RankLimit
+from eigenlens.estimators.measures import Errors, Truth
 from eigenlens.estimators.rows import RowConditional
 from eigenlens.estimators.selection import RULES
+from eigenlens.estimators.subspace import JointSubspace
+from eigenlens.plans.attended_pairs import with_attended_pairs
+from eigenlens.plans.held_out import HeldOut, held_out_of
 from eigenlens.plans.make_plan import SHAPE
 from eigenlens.plans.parts import PlanPart
 from eigenlens.plans.result import Plan
@@ -34,6 +48,9 @@ from eigenlens.plans.trials import Trials
 from tables import table
 
 MODEL, DATA, INPUTS = "minilm", "python-docs", 1000
+ARTICLES = 400
+"""Wikipedia articles whose first 128 tokens are the inputs of SmolLM2: a fifth is held out."""
+RANKS = (4, 8, 16)
 
 
 def study(folder: Path) -> el.Study:
@@ -42,6 +59,33 @@ def study(folder: Path) -> el.Study:
         if (folder / "study.json").is_file()
         else el.study(MODEL, DATA, folder, max_inputs=INPUTS)
     )
+
+
+def moments_study(folder: Path, model: str) -> el.Study:
+    """A study of queries and keys alone; it serves beside a whole one."""
+    if model == MODEL and (folder / "study.json").is_file():
+        return study(folder)
+    folder = folder.with_name(f"{folder.name}-{model}")
+    if (folder / "study.json").is_file():
+        return el.Study.open(folder)
+    data: Any = DATA
+    if model != MODEL:
+        data = folder.with_name(f"{folder.name}.jsonl")
+        long = (article for article in text("wikipedia") if len(article) > 800)
+        lines = [json.dumps({"text": article[:800]}) for article in islice(long, ARTICLES)]
+        data.write_text("\n".join(lines), encoding="utf-8")
+        data = f"{data}:text"
+    return el.study(model, data, folder, max_inputs=INPUTS, max_length=128, only="moments")
+
+
+@contextmanager
+def held_out(made: el.Study) -> Iterator[HeldOut]:
+    """All held-out documents: nothing is chosen on them."""
+    with tempfile.TemporaryDirectory() as scratch:
+        loaded = el.load(made.facts.model.load_from)
+        held = held_out_of(made, loaded, None, Path(scratch))
+        held.groups = held.inputs.groups[1:]
+        yield held
 
 
 def equal_plan(made: el.Study, estimators: dict[Site, Any]) -> Plan:
@@ -92,10 +136,12 @@ def measured(model: el.Model, plan: Plan, inputs: int, data: Any = None) -> dict
 def run_estimators(folder: Path, inputs: int) -> list[dict[str, Any]]:
     made, model = study(folder), el.load(MODEL)
     trials = Trials(
-        site_statistics(made), [name for name in ESTIMATORS if name != "adaptive"], None, 0
+        site_statistics(made), [name for name in chosen_names(None) if name != "adaptive"], None, 0
     )
     rows = []
     for i, candidate in enumerate(trials.candidates):
+        if any(fitted[i] is None for fitted in trials.fitted.values()):
+            continue  # `joint-grouped` is `joint` where no heads share their keys
         plan = equal_plan(made, {site: fitted[i] for site, fitted in trials.fitted.items()})
         rows.append(
             {
@@ -159,11 +205,121 @@ def run_time(inputs: int, rounds: int) -> list[dict[str, Any]]:
     ]
 
 
+def run_limit(folder: Path, inputs: int, model: str) -> list[dict[str, Any]]:
+    """Errors at equal rank, as shares of the row-centred energy: median of the heads, and range."""
+    made = moments_study(folder, model)
+    limits = {site: RankLimit.of(known, RANKS) for site, known in site_statistics(made).items()}
+    with held_out(made) as held:
+        held.run(lambda call: limits[call.site].add(call), inputs)
+    masked = any(info.mask != "full" for info in made.sites.values())
+    grouped = any(info.kv_heads < info.heads for info in made.sites.values())
+    own = [name for name in next(iter(limits.values())).fitted if name != "joint with tail"]
+    best = [BEST, SHARED] if grouped else [BEST]
+
+    def errors(name: str, of: Any = "centred", over: Any = "square") -> np.ndarray:
+        return np.concatenate([limit.error(name, of, over).numpy() for limit in limits.values()])
+
+    every = "all, without the mask" if masked else "all"
+    found = [(every, "centred", name, errors(name)) for name in (*best, *own, "joint with tail")]
+    found += [(every, "scores", name, errors(name, "scores")) for name in (*best, *own)]
+    if masked:
+        found += [
+            ("attended", "centred", name, errors(name, over="valid"))
+            for name in (*own, "joint with tail")
+        ]
+    pairs = [("joint", BEST), ("joint", "kq-svd"), ("joint", "key-pca")]
+    if grouped:
+        pairs += [("joint-grouped", SHARED), ("joint-grouped", "joint")]
+    found += [(every, "centred", f"{a} / {b}", errors(a) / errors(b)) for a, b in pairs]
+    return [
+        {"pairs": over, "of": of, "estimator": name, **by_rank(values)}
+        for over, of, name, values in found
+    ]
+
+
+def by_rank(values: np.ndarray) -> dict[str, str]:
+    """`(heads, ranks)` as median and range."""
+    columns = zip(RANKS, values.T)
+    return {f"r={r}": f"{np.median(x):.3f} ({x.min():.3f}–{x.max():.3f})" for r, x in columns}
+
+
+def run_pairs(folder: Path, inputs: int, model: str, layers: list[int]) -> list[dict[str, Any]]:
+    """Error of fitted projections as a share of `joint`'s, over attended pairs, held out.
+
+    Adopted if the median is below 0.97 and no head is above 1.05.
+    """
+    made = moments_study(folder, model)
+    known = {
+        site: x for site, x in site_statistics(made).items() if not layers or site.layer in layers
+    }
+    found: dict[Site, Comparison] = {}
+    with held_out(made) as held:
+        for site, one in with_attended_pairs(known, held).items():
+            found[site] = Comparison(one)
+
+        def compare(call: AttentionCall) -> None:
+            if call.site in found:
+                found[call.site].add(call)
+
+        held.run(compare, inputs)
+    rows = []
+    for at, rank in enumerate(RANKS):
+        row: dict[str, Any] = {"r": rank, "heads": sum(x.heads for x in found.values())}
+        for name in Comparison.NAMES:
+            ratio = np.concatenate([x.ratio(name, at) for x in found.values()])
+            row[name] = f"{np.median(ratio):.3f} ({ratio.min():.3f}–{ratio.max():.3f})"
+        rows.append(row)
+    return rows
+
+
+def without_tail(one: Estimator) -> Estimator:
+    """The same projections, fitted once, and nothing for what they leave out."""
+    kept = {name: one.tensors[name] for name in ("to_x", "to_y", "centre")}
+    return type(one)({**one.settings, "tail": False}, kept)
+
+
+class Comparison:
+    """Fitted projections beside `joint` at equal rank, with and without the positions' mean."""
+
+    NAMES = ("error", "error with tail", "total variation with tail")
+
+    def __init__(self, known: SiteStatistics) -> None:
+        self.heads = known.heads
+
+        self.mine: dict[bool, list[Estimator]] = {}
+        self.joint: dict[bool, list[Estimator]] = {}
+        for found, kind in ((self.mine, FittedSubspace), (self.joint, JointSubspace)):
+            found[True] = [kind.fit(known, rank=r) for r in RANKS]
+            found[False] = [without_tail(one) for one in found[True]]
+        fitted = {f"mine {tail}": self.mine[tail] for tail in self.mine}
+        self.limit = RankLimit(RANKS, fitted | {f"joint {t}": self.joint[t] for t in self.joint})
+        self.errors = [(Errors(), Errors()) for _ in RANKS]
+
+    def add(self, call: AttentionCall) -> None:
+        self.limit.add(call)
+        truth = Truth(call)
+        for (mine, other), a, b in zip(self.errors, self.mine[True], self.joint[True]):
+            mine.add(truth, a.estimate(call), all_measures=False)
+            other.add(truth, b.estimate(call), all_measures=False)
+
+    def ratio(self, name: str, at: int) -> np.ndarray:
+        if name == "total variation with tail":
+            mine, other = self.errors[at]
+            return (mine.total_variation / other.total_variation).numpy()
+        tail = name == "error with tail"
+        mine, other = (
+            self.limit.error(f"{who} {tail}", over="valid")[:, at] for who in ("mine", "joint")
+        )
+        return (mine / other).numpy()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["estimators", "plan", "selection", "time"])
+    parser.add_argument(
+        "what", choices=["estimators", "plan", "selection", "time", "limit", "pairs"]
+    )
     parser.add_argument(
         "--folder",
         type=Path,
@@ -175,6 +331,8 @@ def main() -> None:
     )
     parser.add_argument("--budget", type=float, default=0.25)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--model", choices=["minilm", "smollm2"], default=MODEL)
+    parser.add_argument("--layers", default="", help="of `pairs`: some layers, such as 0,5,11")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     if given.what == "estimators":
@@ -183,6 +341,11 @@ def main() -> None:
         rows = run_plan(given.folder, given.max_inputs, given.budget)
     elif given.what == "selection":
         rows = run_selection(given.folder, given.max_inputs)
+    elif given.what == "limit":
+        rows = run_limit(given.folder, given.max_inputs, given.model)
+    elif given.what == "pairs":
+        layers = [int(layer) for layer in given.layers.split(",") if layer]
+        rows = run_pairs(given.folder, given.max_inputs, given.model, layers)
     else:
         rows = run_time(given.max_inputs, given.rounds)
     if given.json:

@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,13 +29,22 @@ import numpy as np
 import torch
 
 from eigenlens import capture, load
+from eigenlens.captures import AttentionCall
 from eigenlens.data.inputs import Inputs, Request, prepare
 from eigenlens.data.split import FIT
 from eigenlens.models.forward import forward_of
 from eigenlens.models.load import Model
 from eigenlens.spectra.matrices import MatrixAnalysis
 from eigenlens.spectra.rows import RowAnalysis
-from eigenlens.stats import MatrixGram, MatrixProjection, MatrixSketch, QueryKeyMoments, RowMoments
+from eigenlens.stats import (
+    MatrixGram,
+    MatrixProjection,
+    MatrixSketch,
+    QueryKeyMoments,
+    RowMoments,
+    WithinSpectra,
+)
+from eigenlens.studies.survey import WithinForm
 from tables import table
 
 RANK, COLUMNS = 64, 80
@@ -44,17 +55,17 @@ def data(model: Model, length: int, number: int, source: str = "wikipedia") -> I
 
 
 def run_time(name: str, length: int, number: int) -> list[dict[str, Any]]:
-    """Row spectra alone, and everything.
+    """Spectra within one input alone, row spectra alone, and everything.
 
     Every input is run plainly and with capture, batch by batch in turn.
     """
     model = load(name)
     inputs = data(model, length, number)
     forward, size = forward_of(model), max(1, 4096 // length)
-    rows = []
+    rows = [run_within(model, inputs)]
     forms = {"row spectra": ("rows",), "all default statistics": ("rows", "moments", "matrices")}
     for label, only in forms.items():
-        if length > 128 and "matrices" in only:
+        if (length > 128 and "matrices" in only) or length > 512:
             continue
         plain = captured = 0.0
         fit: dict[str, Any] = {"rows": RowMoments()}
@@ -124,6 +135,46 @@ def run_time(name: str, length: int, number: int) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def run_within(model: Model, inputs: Inputs) -> dict[str, Any]:
+    """Spectra within one input, on the inputs that a study measures by default.
+
+    In processor time: plain and captured passes in turn, so that other programs do not count.
+    """
+    forward, size = forward_of(model), max(1, 4096 // inputs.length)
+    statistic = WithinSpectra(**asdict(WithinForm.of(inputs.length, len(inputs.buckets))))
+    plain = captured = 0.0
+    done, warm = 0, True
+    with torch.no_grad():
+        for bucket in inputs.groups:
+            for count, batch in inputs.batches(bucket, size):
+                if warm:
+                    forward(batch)
+                    warm = False
+                begin = time.process_time()
+                forward(batch)
+                plain += time.process_time() - begin
+                with capture(model.backbone, partial(_update, statistic, done)):
+                    begin = time.process_time()
+                    forward(batch)
+                    captured += time.process_time() - begin
+                done += count
+    return {
+        "model": model.name,
+        "length": inputs.length,
+        "inputs": done,
+        "statistics": "spectra within one input",
+        "plain forward, s": plain,
+        "captured, s": captured,
+        "ratio": captured / plain,
+        "eigen-analysis at the end, s": 0.0,
+        "ratio with it": captured / plain,
+    }
+
+
+def _update(statistic: WithinSpectra, start: int, call: AttentionCall) -> None:
+    statistic.update(call, start)
 
 
 def peak(number: int) -> float:

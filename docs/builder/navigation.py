@@ -33,7 +33,11 @@ NAVIGATION: Navigation = {
             ]
         },
     ],
-    "Concepts": ["concepts/index.md", "concepts/bounds.md"],
+    "Concepts": [
+        "concepts/index.md",
+        "concepts/what-is-low-dimensional.md",
+        "concepts/bounds.md",
+    ],
     "Reference": [
         "reference/commands.md",
         "reference/models.md",
@@ -76,6 +80,7 @@ NAVIGATION: Navigation = {
         "papers/multiformer.md",
         "papers/over-smoothing.md",
         "papers/doubly-normalised.md",
+        "papers/within-one-input.md",
     ],
     "Measurements": [
         "measurements/index.md",
@@ -101,6 +106,7 @@ NAVIGATION: Navigation = {
         "developing/add-a-diagnostic.md",
         "developing/add-a-model-family.md",
         "developing/add-a-paper.md",
+        "developing/results.md",
         "developing/testing.md",
         "contributing.md",
         "releasing.md",

@@ -10,6 +10,8 @@ import shutil
 from pathlib import Path
 
 from . import diagnostics, formulas, mechanisms, options
+from .filling import is_filled
+from .results import without_markers
 
 FROM_ROOT = ("CONTRIBUTING", "RELEASING", "SECURITY", "CHANGELOG")
 NO_PAGES = ("builder", "__pycache__", "*.py", "*.toml")
@@ -29,6 +31,7 @@ def assemble(root: Path, folder: Path) -> dict[str, str]:
     }
     for path in sorted((root / "benchmarks").glob("*.md")):
         sources[f"measurements/{path.name}"] = f"benchmarks/{path.name}"
+    sources["developing/results.md"] = "results/README.md"
     for name in FROM_ROOT:
         if (root / f"{name}.md").exists():
             sources[f"{name.lower()}.md"] = f"{name}.md"
@@ -44,6 +47,8 @@ def _no_pages(docs: Path):
 
 
 def _assembled(text: str, page: str, sources: dict[str, str]) -> str:
+    if is_filled(sources[page]):
+        text = without_markers(text)
     text = formulas.draw(turn_links(NOT_IN_SITE.sub("", text), page, sources))
     for part in (options, mechanisms, diagnostics):
         text = part.fill(text)

@@ -1,6 +1,7 @@
 """What the tests of the documentation read: the pages of `docs/`, and the site built of them."""
 
 import re
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from html import unescape
@@ -8,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+sys.path[:0] = [str(DOCS), str(ROOT / "results")]  # the builder of the pages, and its data
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from functools import reduce
 
 import pytest
 
+from builder.questions import QUESTIONS
 from docs.pages import DOCS, ROOT, tables, text
 from eigenlens.papers import PAPERS
 from test_rooms import LAYERS
@@ -69,14 +70,16 @@ def test_the_page_of_notebooks_names_every_notebook_with_its_commands():
 
 def test_the_table_of_papers_has_them_all():
     (rows,) = tables(text("papers/index.md"))
-    assert len(rows) == len(PAPERS) == 17
-    for paper, question, reproduced, refuted in rows:
+    papers = [row for row in rows if row[0] != "all"]
+    assert len(papers) == len(PAPERS)
+    for paper, question, *verdicts in papers:
         link, arxiv, command = paper.split("<br>")
         name = re.fullmatch(r"\[[^]]+\]\(([\w-]+)\.md\)", link)[1]
         assert name in PAPERS and command == f"`eigenlens reproduce {name}`"
         source = importlib.import_module(f"eigenlens.papers.{name.replace('-', '_')}")
         assert arxiv == re.search(r"arXiv \d{4}\.\d{5}", source.__doc__)[0]
-        assert question.endswith("?") and reproduced and refuted
+        assert question == QUESTIONS[name][2] and all(verdicts)
+        assert arxiv == f"arXiv {QUESTIONS[name][1]}"
 
 
 def test_the_table_of_measurements_has_every_page():

@@ -33,7 +33,8 @@ def section(title):
 
 
 def test_it_has_at_most_1200_words():
-    assert len(README.split()) <= 1200
+    shown = re.sub(r"<!--.*?-->", "", README)
+    assert len(shown.split()) <= 1200
 
 
 def test_its_parts_come_in_order_the_two_commands_near_the_top():

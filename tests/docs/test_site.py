@@ -1,17 +1,14 @@
 """The site builds without a warning, asks no network for anything, and every page of it is found."""
 
 import re
-import sys
 from html.parser import HTMLParser
 
 import pytest
 
-from docs.pages import DOCS, ROOT, text, text_of
-
-sys.path.insert(0, str(DOCS))
 from builder.check import broken_links, missing_pages
 from builder.navigation import as_toml, listed, navigation
 from builder.pages import turn_links
+from docs.pages import DOCS, ROOT, text, text_of
 
 OUTSIDE = ("README", "CONTRIBUTING", "RELEASING", "SECURITY", "CHANGELOG")
 

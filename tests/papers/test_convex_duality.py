@@ -89,6 +89,14 @@ def test_the_bound_is_judged_by_what_was_measured(quick):
         and verdicts[6] == "not reproduced"
         and verdicts[5] == "not reproduced"
     )
+    tables["blocks"] = [
+        {**row, "identity": 1e-3, "gap": 1e-3, "trained off": 1e-3} for row in tables["blocks"]
+    ]
+    tables["path"] = tables["path"][::-1]
+    tables["clusters"] = [{**row, "purity": 0.5} for row in tables["clusters"]]
+    found = claims_of(tables)
+    for at in (0, 1, 3, 8, 9, 10):
+        assert found[at].verdict == "not reproduced" and found[at].reason, found[at].claim
 
 
 @pytest.mark.download

@@ -146,11 +146,32 @@ def test_the_claim_about_sinks_follows_the_models():
         {"gate": f"G{i}", "seed": 0, "mean_gate": i / 12, "first_token": (i / 12) ** 2}
         for i in range(1, 12)
     ]
-    rows.append({"gate": "none", "seed": 0, "mean_gate": None, "first_token": 0.123, "even": 0.045})
-    assert "gets 0.123, and 0.045 if" in claims._sink({"runs": rows}).note
-    assert claims._sink({"runs": rows}).verdict == "reproduced"
+    plain = {"gate": "none", "seed": 0, "mean_gate": None, "first_token": 0.123, "even": 0.045}
+    found = claims._sink({"runs": [*rows, plain]})
+    assert found.verdict == "reproduced" and "gets 0.123, and 0.045 if" in found.note
     turned = [{**row, "first_token": 1 - row["first_token"]} for row in rows]
-    assert claims._sink({"runs": turned}).verdict == "not reproduced"
+    found = claims._sink({"runs": [*turned, plain]})
+    assert found.verdict == "not reproduced" and found.reason.startswith("the claim: the sink is")
+
+
+def test_models_without_a_sink_say_nothing_of_one_that_shrinks():
+    rows = [
+        {"gate": f"G{i}", "seed": 0, "mean_gate": i / 12, "first_token": 0.05 - i / 1000}
+        for i in range(1, 12)
+    ]
+    plain = {"gate": "none", "seed": 0, "mean_gate": None, "first_token": 0.05, "even": 0.045}
+    found = claims._sink({"runs": [*rows, plain]})
+    assert found.verdict == "out of reach" and found.measured == pytest.approx(-1)
+
+
+def test_what_is_exact_can_fail(reproduction):
+    tables = {name: [dict(row) for row in rows] for name, rows in reproduction[0].tables.items()}
+    for row in tables["exact"]:
+        row["error"] = 1e-6
+    tables["spans"][0]["span"] += 1
+    found = claims.claims_of(tables, True)[:4]
+    assert {claim.verdict for claim in found} == {"not reproduced"}
+    assert all(claim.reason.startswith("the claim: ") for claim in found)
 
 
 def test_what_is_seen_inside_is_what_the_model_computes():

@@ -164,13 +164,32 @@ def test_claims_can_fail(done):
         row["distance"] = 5.0
     for row in tables["correlations"]:
         row["high"] = 0.1
-    for run in tables["runs"]:
-        run["perplexity"] = 5 + run["penalty"]
-    verdicts = {claim.claim: claim.verdict for claim in claims_of(tables, True)}
+    for row in tables["descent"]:
+        row["drift"] = row["gradient's trace"] = 1e-3
+    found = {claim.claim: claim for claim in claims_of(tables, True)}
     for claim in (
         "toy: the smaller the variance, the nearer attention looks",
         "toy: without a trace attention does not localise",
+        "the penalty's gradient has no trace",
+        "penalty-only descent in W keeps the trace",
         "minilm: heads with a concentrated spectrum look nearer",
-        "the penalty lowers the perplexity of a small language model",
     ):
-        assert verdicts[claim] == "not reproduced", claim
+        assert found[claim].verdict == "not reproduced" and found[claim].reason, claim
+    name = "minilm: heads with a concentrated spectrum look nearer"
+    for low, why in ((-0.1, "the scale: 72 heads do not tell"), (0.05, "the claim: over 72 ")):
+        for row in tables["correlations"]:
+            row["low"] = low
+        found = {claim.claim: claim for claim in claims_of(tables, True)}
+        assert found[name].reason.startswith(why)
+    for row in tables["correlations"]:
+        row["high"] = -0.1
+    found = {claim.claim: claim for claim in claims_of(tables, True)}
+    assert found[name].verdict == "reproduced"
+
+
+def test_a_miniature_of_the_papers_language_models_is_no_verdict(done):
+    runs = {(run["penalty"], run["seed"]): run for run in done[0].tables["runs"]}
+    found = {claim.claim: claim for claim in done[0].claims}
+    claim = found["the penalty lowers the perplexity of a language model"]
+    ratios = [runs[0.01, s]["perplexity"] / runs[0.0, s]["perplexity"] for s in (0, 1)]
+    assert claim.verdict == "out of reach" and claim.measured == pytest.approx(np.mean(ratios))

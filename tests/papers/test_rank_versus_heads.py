@@ -126,7 +126,6 @@ def test_claims_can_fail(done):
     verdicts = {claim.claim: claim.verdict for claim in claims_of(tables, True)}
     assert verdicts["the error falls with the rank at the same rH"] == "not reproduced"
     assert verdicts["one head of full rank finds the nearest point exactly"] == "not reproduced"
-    assert (
-        verdicts["trained, 1 layer: the error drops from half the rank to the full one"]
-        == "not reproduced"
-    )
+    trained = "trained at d = 8, 1 layer: the error drops from half the rank to the full one"
+    assert verdicts[trained] == "not reproduced"
+    assert all(c.reason for c in claims_of(tables, True) if c.verdict == "not reproduced")

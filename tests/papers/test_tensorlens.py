@@ -204,15 +204,19 @@ def test_rollout_is_the_product_of_the_models_own_patterns():
 def test_the_quick_run_gives_every_claim_and_the_facts_hold(done):
     run, _ = done
     verdicts = {claim.claim: claim.verdict for claim in run.claims}
-    assert len(verdicts) == len(run.claims) == 23
+    assert len(verdicts) == len(run.claims) == 17
     facts = [
         name
         for name in verdicts
         if any(w in name for w in ("F(X) =", "complete", "j > i", "Jacobian", "(n·d)²"))
     ]
     assert len(facts) == 6 + 2 + 4 + 1
-    assert all(verdicts[name] == "reproduced" for name in facts)
-    assert sum("deletion area" in name for name in verdicts) == 8
+    flat = "small random models, as the library starts it: T is not the Jacobian"
+    assert verdicts[flat] == "depends"  # nearly flat patterns: T is a fifth of J away
+    assert {verdicts[name] for name in facts if name != flat} == {"reproduced"}
+    assert sum("deletion area" in name for name in verdicts) == 2
+    assert all(claim.criterion and claim.note for claim in run.claims)
+    assert all(bool(c.reason) == (c.verdict == "not reproduced") for c in run.claims)
     again = Reproduction.from_record(json.loads(json.dumps(run.record(), allow_nan=False)))
     assert again.record() == json.loads(json.dumps(run.record()))
     drawn = module.charts(run.tables)
@@ -268,23 +272,87 @@ def test_what_is_finished_is_not_done_again(done, monkeypatch):
     assert PAPERS["tensorlens"]("quick", folder, resume=True).record() == run.record()
 
 
-def test_verdicts_follow_from_the_numbers(done):
-    run, _ = done
-    tables = {name: [dict(row) for row in rows] for name, rows in run.tables.items()}
-    for row in tables["exactness"]:
-        row["largest error"], row["completeness"] = 1e-9, 1e-9
-        if row["largest a_ij of a later token"] is not None:
-            row["largest a_ij of a later token"] = 1e-30
-    for row in tables["jacobian"]:
-        row["‖T−J‖/‖J‖"], row["‖JX+B−Y‖/‖Y‖"] = 0.05, 0.05
-    for row in tables["cost"]:
-        row["row / forward"], row["row MB"], row["graph and row / whole"] = (
-            3.0,
-            row["tokens"] ** 2.5,
-            0.5,
-        )
-    for row in tables["pairs"]:
-        row["low"] = 0.01 if row["order"] == "positive" else 0.0
-    verdicts = {claim.claim: claim.verdict for claim in claims_of(tables)}
-    good = {name for name, verdict in verdicts.items() if verdict == "reproduced"}
-    assert good == {name for name in verdicts if "float32" in name or "positive deletion" in name}
+def tables_of(
+    error=1e-13, later=0.0, apart=0.8, cost=0.7, power=1.0, share=0.001, gain=0.1, low=0.05
+):
+    """Tables of one model and two lengths, written by hand."""
+    exact = {"model": "bert", "weights": "random", "largest error": error, "completeness": error}
+    loaded = {**exact, "model": "minilm", "weights": "catalogue"}
+    jacobian = {
+        "model": "bert",
+        "weights": "N(0, 0.2²)",
+        "directions": 64,
+        "‖T−J‖/‖J‖": apart,
+        "‖T−J‖/‖T‖": apart,
+        "cosine of T and J": 0.6,
+        "‖TX+B−Y‖/‖Y‖": error,
+        "‖JX+B−Y‖/‖Y‖": apart,
+        "‖JX−Y‖/‖Y‖": 1.0,
+    }
+
+    def sizes(name, n):
+        held = {"row MB": n**power, "graph MB": n**power, "whole MB": 1e4}
+        return {name: n, **held, "graph and row / whole": share}
+
+    area = {"positive": 0.5, "inputs": 100}
+    return {
+        "exactness": [
+            {
+                **row,
+                "precision": precision,
+                "relative error": error * (1 if precision == "float64" else 1e8),
+                "relative completeness": error,
+                "largest a_ij of a later token": later,
+            }
+            for row in (exact, loaded)
+            for precision in ("float64", "float32")
+        ],
+        "jacobian": [jacobian, {**jacobian, "model": "minilm", "weights": "pretrained"}],
+        "cost": [
+            {"model": "minilm", "row / forward": cost, "freeze / forward": 3.0} | sizes("tokens", n)
+            for n in (32, 64)
+        ],
+        "width": [sizes("channels", n) for n in (64, 128)],
+        "areas": [
+            {"method": name, **area}
+            for name in ("TensorLens In+Out", "attention", "rollout", "random")
+        ],
+        "pairs": [
+            {
+                "method": method,
+                "against": other,
+                "order": order,
+                "gain": gain if order == "positive" else -9.0,
+                "low": low if order == "positive" else -9.0,
+                "high": gain + 0.1,
+            }
+            for method in ("TensorLens In+Out", "TensorLens norm")
+            for other in ("attention", "rollout")
+            for order in ("positive", "negative")
+        ],
+    }
+
+
+def judged_by(**changed):
+    claims = claims_of(tables_of(**changed))
+    assert all(bool(c.reason) == (c.verdict == "not reproduced") for c in claims)
+    return {claim.claim: claim.verdict for claim in claims}
+
+
+def test_every_claim_can_hold_and_can_fail():
+    assert set(judged_by().values()) == {"reproduced"} and len(judged_by()) == 14
+    bad = {"error": 1e-9, "later": 1e-30, "apart": 0.05, "cost": 3.0, "power": 2.5, "share": 0.5}
+    assert set(judged_by(**bad, gain=-0.1, low=-0.2).values()) == {"not reproduced"}
+
+
+def test_what_was_said_without_a_figure_depends_on_how_it_is_read():
+    some = judged_by(apart=0.3, cost=1.8, gain=0.02, low=-0.01)
+    words = ("Jacobian", "row of T", "deletion area")
+    assert {v for n, v in some.items() if any(w in n for w in words)} == {"depends"}
+    assert {v for n, v in some.items() if not any(w in n for w in words)} == {"reproduced"}
+
+
+def test_what_the_paper_does_not_compare_is_no_claim():
+    """Norm, and the least relevant tokens first: they stand in the table of pairs alone."""
+    names = [name for name in judged_by() if "deletion" in name]
+    assert len(names) == 2 and not any("norm" in n or "negative" in n for n in names)

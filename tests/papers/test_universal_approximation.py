@@ -94,3 +94,13 @@ def test_a_claim_that_does_not_hold_is_not_reproduced(done):
         == verdicts["a hard ramp is off by half a spacing at most"]
         == "not reproduced"
     )
+    for row in tables["map errors"]:
+        row["attention"] = row["low"] = row["high"] = 0.01
+    still = {claim.claim: claim for claim in ua.claims_of(tables, True)}
+    claim = still["two layers of attention come near any continuous sequence map"]
+    assert claim.verdict == "not reproduced"  # small, and not falling
+    assert claim.reason.startswith("the scale: ")
+    for at, row in enumerate(tables["map errors"]):
+        row["attention"] = 0.04 - 0.001 * at
+    found = {claim.claim: claim.verdict for claim in ua.claims_of(tables, True)}
+    assert found[claim.claim] == "reproduced"

@@ -159,3 +159,27 @@ def test_a_long_input_forms_no_pairs():
         found = spectra(one)
     assert found.lengths[-1] == 8192
     assert seen.most <= 2 * 8192 * 4
+
+
+def test_what_is_not_finite_stays_so_beside_heads_that_are():
+    """A study finds it, and says which inputs; the other head is measured."""
+    q = torch.randn(1, 2, 8, 4, dtype=torch.float64)
+    k = q.clone()
+    k[0, 1, 3, 2] = torch.nan
+    statistic = WithinSpectra()
+    statistic.update(AttentionCall(Site("self", 0), "self", "", q, k, q, 1.0))
+    curves = statistic.state()["self/0/centred|8|curve"]
+    assert bool(curves[0].isfinite().all()) and bool(curves[1].isnan().all())
+
+
+@pytest.mark.parametrize("first", [5, 10])
+def test_patterns_over_as_many_keys_add_up_for_any_number_of_queries(first):
+    """As when a decoder reads an encoder's states: its own length may differ from call to call."""
+    k = torch.randn(1, 1, 20, 4, dtype=torch.float64)
+    calls = [
+        AttentionCall(Site("cross", 0), "cross", "", torch.randn(1, 1, T, 4).double(), k, k, 1.0)
+        for T in (first, 15 - first)
+    ]
+    found = spectra(*calls).one(what="pattern")
+    expected = sorted(needed(one.pattern()[0, 0], 0.9) for one in calls)
+    assert (found.inputs, found.dimension(0.9, 0.0), found.dimension(0.9, 1.0)) == (2, *expected)

@@ -92,7 +92,8 @@ def plan(
     estimators: Annotated[
         str | None,
         typer.Option(
-            help="Estimators to choose from, with commas (default: all).", rich_help_panel=MEASURE
+            help="Estimators to choose from, with commas (default: all but joint-fitted).",
+            rich_help_panel=MEASURE,
         ),
     ] = None,
     max_length: Annotated[

@@ -117,7 +117,10 @@ class Cascade(Rotated):
         The cost of the others depends on the input and is measured by `estimate`.
         """
         return Cost(
-            pairs=0.0, per_pair=n * n * self.settings["ranks"][0], per_token=2 * n * d * d + n * d
+            pairs=0.0,
+            per_pair=n * n * self.settings["ranks"][0],
+            per_token=2 * n * d * d + n * d,
+            cached=d,
         )
 
 

@@ -12,10 +12,11 @@ from ..names import split_names, unknown_name
 from .adaptive import Cascade, default_ranks
 from .estimator import Estimator, SiteStatistics
 from .exact import Exact
+from .fitted import FittedSubspace
 from .landmarks import Landmarks
 from .matrices import MatrixConditional
 from .rows import RowConditional, RowLeastSquares, RowMean
-from .subspace import JointSubspace, KeySubspace
+from .subspace import GroupedSubspace, JointSubspace, KeySubspace
 
 ESTIMATORS: dict[str, type[Estimator]] = {
     kind.name: kind
@@ -27,6 +28,8 @@ ESTIMATORS: dict[str, type[Estimator]] = {
         Landmarks,
         KeySubspace,
         JointSubspace,
+        GroupedSubspace,
+        FittedSubspace,
         Cascade,
         Exact,
     )
@@ -71,7 +74,7 @@ def settings_at(
 
     Keys, pairs or landmarks are a share of their number, coordinates of the head dimension.
     """
-    if kind in {JointSubspace, KeySubspace}:
+    if kind in {JointSubspace, GroupedSubspace, FittedSubspace, KeySubspace}:
         return {"rank": max(1, round(budget * statistics.dimension))}
     if kind is Landmarks:  # m rows and m columns hold 1 − (1 − m/n)² of the pairs
         size = min(statistics.keys, statistics.queries)
@@ -94,9 +97,12 @@ def cascade(statistics: SiteStatistics, small: bool) -> Cascade:
 
 
 def chosen_names(given: str | Sequence[str] | None) -> list[str]:
-    """Return the estimators asked for; by default all of them."""
+    """Return the estimators asked for; by default all but `joint-fitted`.
+
+    Fitting it reads more inputs and solves equations for every head.
+    """
     if given is None:
-        return list(ESTIMATORS)
+        return [name for name in ESTIMATORS if name != FittedSubspace.name]
     if not (names := split_names(given)):
         raise EigenlensError(
             f"no estimator is left to choose from; the estimators are {', '.join(ESTIMATORS)}"

@@ -14,6 +14,7 @@ from ..captures import AttentionCall, Site
 from ..errors import EigenlensError
 from ..shell import option
 from ..stats import RowSums, VectorSums
+from .pair_sums import PairSums
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class SiteStatistics:
     rows: RowSums | None = None
     moments: VectorSums | None = None
     matrices: MatrixModel | None = None
+    pairs: tuple[PairSums, PairSums] | None = None  # to fit on, and to check the fit on
 
     @property
     def group(self) -> int:
@@ -70,11 +72,15 @@ class Cost:
 
     `pairs` is the share of pairs whose exact score is computed, `per_pair` what grows with n² (what
     a budget counts), `per_token` what grows with n (projections of queries and keys).
+
+    `cached` is how many numbers a cache must hold of each key, per query head (heads that share a
+    key share them); None where it holds the keys themselves.
     """
 
     pairs: float
     per_pair: float
     per_token: float = 0.0
+    cached: float | None = None
 
     def share(self, n: int, d: int) -> float:
         """`per_pair` as a share of what exact scores cost."""

@@ -52,11 +52,28 @@ def joint(found: Moments) -> tuple[Tensor, Tensor]:
     The coordinates are in the order of how much they add to the score.
 
     With `E[qqᵀ] = AAᵀ`, `Cov(k) = BBᵀ` and `AᵀB = U S Vᵀ`, the first r coordinates of `√S Uᵀ A⁻¹ q`
-    and `√S Vᵀ B⁻¹ k` are the rank-r product closest to `qᵀk` in the mean square, for q and k that
-    do not depend on each other. Both have the variance `S_i` in coordinate i: the truncation is
-    balanced. Cost: three decompositions of D×D per head, once.
+    and `√S Vᵀ B⁻¹ (k − k̄)` are the rank-r product closest to `q·(k − k̄)` in the mean square
+
+        E‖qᵀ(I − P_Q P_Kᵀ)(k − k̄)‖² = Σ_{c>r} S_c²
+
+    for q and k that do not depend on each other, without a mask. Both have the variance `S_c` in
+    coordinate c: the truncation is balanced. It is the optimum of KQ-SVD (arXiv 2512.05916), whose
+    objective is `‖Q(I − P_Q P_Kᵀ)Kᵀ‖²_F` over all queries Q and all keys K of the fitted inputs,
+    with the mean key taken from K. Cost: three decompositions of D×D per head, once.
     """
     return joint_subspace(found.queries, found.keys, found.queries.shape[-1])
+
+
+def joint_grouped(found: Moments, group: int) -> tuple[Tensor, Tensor]:
+    """Return the maps of `joint` with one pair per `group` of query heads that share their keys.
+
+    The queries of a group are rows of one matrix, so `E[qqᵀ]` is the mean over its heads.
+    """
+    H = len(found.queries)
+    queries = found.queries.unflatten(0, (H // group, group)).mean(1)  # (G, D, D)
+    maps = joint_subspace(queries, found.keys[::group], queries.shape[-1])
+    to_x, to_y = (x.repeat_interleave(group, 0) for x in maps)
+    return to_x, to_y
 
 
 def principal(found: Moments) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..captures import AttentionCall
 from ..errors import EigenlensError
 from .estimator import Cost, Estimate, Estimator, SiteStatistics, static_estimate
-from .rotation import joint, moments, principal
+from .rotation import Moments, joint, joint_grouped, moments, principal
 
 
 class Rotated(Estimator):
@@ -77,7 +77,9 @@ class Rotated(Estimator):
         return self._tails[rank][:, first : first + T, :S].to(call.q)
 
 
-class _Truncated(Rotated):
+class Truncated(Rotated):
+    """The first `rank` coordinates and nothing more; `fit` says which coordinates these are."""
+
     @property
     def rank(self) -> int:
         return self.settings["rank"]
@@ -93,14 +95,28 @@ class _Truncated(Rotated):
         )
 
     def cost(self, n: int, d: int) -> Cost:
-        """`n²r` for the pairs, `2ndr` for the projections and `nd` for the constant of the rows."""
-        return Cost(pairs=0.0, per_pair=n * n * self.rank, per_token=2 * n * d * self.rank + n * d)
+        """`n²r` for the pairs, `ndr(1 + 1/g)` for the projections, `nd` for the rows' constant.
+
+        g query heads share the projections of a key, and the r numbers that a cache holds of it.
+        """
+        r, g = self.rank, self.settings.get("group", 1)
+        return Cost(
+            pairs=0.0,
+            per_pair=n * n * r,
+            per_token=n * d * r + n * d * r / g + n * d,
+            cached=r / g,
+        )
 
 
-class JointSubspace(_Truncated):
-    """The best static subspace for `QKᵀ`: queries and keys truncated to `rank` coordinates.
+class JointSubspace(Truncated):
+    """The rank-r product closest to `q·(k − k̄)`, one pair of projections per query head.
 
-    It uses balanced truncation.
+    It truncates the balanced coordinates of `rotation.joint`. Of all pairs of projections that
+    serve every input it has the least mean squared error **if queries and keys do not depend on
+    each other and no pair is masked**: over all pairs of a query and a key of the fitted inputs,
+    those of different inputs included. It is the closed form of KQ-SVD (arXiv 2512.05916) for keys
+    without their mean. The constant `q_i·k̄` of a row comes on top of the rank, and softmax
+    ignores it. Over the pairs that are attended, projections with less error may exist.
 
     `tail` adds the positions' mean of what is left out. Break-even: `r < d(n − 1)/(n + 2d)`, close
     to d for long inputs.
@@ -114,15 +130,47 @@ class JointSubspace(_Truncated):
         return cls({"rank": rank, "tail": tail}, cls._tensors(statistics, joint, rank, tail))
 
 
-class KeySubspace(_Truncated):
+class GroupedSubspace(Truncated):
+    """As `joint`, with one pair of projections for the query heads that share a key-value head.
+
+    They share the projected keys, so a cache of keys shrinks from d to r numbers per token and
+    key-value head; `joint` has projected keys of its own for every query head. Projections of
+    smaller ranks are the first columns of larger ones: heads of a group with different ranks share
+    a cache, too. The best pair is that of the queries of the group taken together (KQ-SVD, arXiv
+    2512.05916). For given `P_K` the best `P_Q` is the same for every query head, so projections of
+    the queries by head would gain nothing. Without grouped queries it is `joint`.
+
+    Break-even for a group of g heads: `r < d(n − 1)/(n + d + d/g)`.
+    """
+
+    name = "joint-grouped"
+    breaks_even = "r < d(n − 1)/(n + d + d/g) for g query heads per key-value head"
+
+    @classmethod
+    def fit(cls, statistics: SiteStatistics, rank: int = 8, tail: bool = True, **_: Any) -> Self:
+        def maps(found: Moments) -> tuple[Tensor, Tensor]:
+            return joint_grouped(found, statistics.group)
+
+        settings = {"rank": rank, "tail": tail} | _group(statistics)
+        return cls(settings, cls._tensors(statistics, maps, rank, tail))
+
+
+class KeySubspace(Truncated):
     """The first `rank` principal axes of the keys; queries are projected on them.
 
-    Break-even as for the joint subspace.
+    Query heads that share a key-value head share the projected keys. Break-even as for
+    `joint-grouped`.
     """
 
     name = "key-pca"
-    breaks_even = "r < d(n − 1)/(n + 2d)"
+    breaks_even = GroupedSubspace.breaks_even
 
     @classmethod
     def fit(cls, statistics: SiteStatistics, rank: int = 8, tail: bool = False, **_: Any) -> Self:
-        return cls({"rank": rank, "tail": tail}, cls._tensors(statistics, principal, rank, tail))
+        settings = {"rank": rank, "tail": tail} | _group(statistics)
+        return cls(settings, cls._tensors(statistics, principal, rank, tail))
+
+
+def _group(statistics: SiteStatistics) -> dict[str, int]:
+    """How many query heads share a key, as a setting; nothing if each has its own."""
+    return {"group": statistics.group} if statistics.group > 1 else {}

@@ -11,7 +11,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from torch import nn
 from ..errors import EigenlensError, first_line
 from ..names import did_you_mean
 from . import catalogue
+from .borrowed_names import place_of
 from .device import device_named
 from .facts import Kind, ModelFacts, Source
 from .model_folder import check_folder
@@ -128,7 +129,9 @@ def load(
         return model
     if isinstance(model, nn.Module):
         return _from_module(model, tokenizer)
-    loaded = _from_place(str(model))
+    loaded = _from_place(place_of(str(model)))
+    if place_of(str(model)) != str(model):
+        loaded.facts = replace(loaded.facts, name=str(model))
     if device is None:
         return loaded
     if device == "auto":

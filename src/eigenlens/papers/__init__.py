@@ -29,6 +29,7 @@ from . import (
     sinks,
     tensorlens,
     universal_approximation,
+    within_one_input,
 )
 from .claims import Claim, Reproduction
 from .paper import Paper
@@ -53,6 +54,7 @@ PAPERS: dict[str, Paper] = {
         over_smoothing,
         explainability,
         doubly_normalised,
+        within_one_input,
     )
 }
 """Every paper by its name; the order is that of `eigenlens reproduce`."""

@@ -16,6 +16,7 @@ def line_chart(
     axis_titles: tuple[str, str] | None = None,
     log: Collection[str] = (),
     band: tuple[str, str] | None = None,
+    ticks: Sequence[float] = (),
     width: int = 320,
     height: int = 240,
 ) -> Any:
@@ -23,8 +24,9 @@ def line_chart(
 
     `axis_titles` are those of x and y (default: the names of the columns). `log` has "x", "y" or
     both for logarithmic axes. `band` names two columns, the lower and the upper end of a shaded
-    range. Rows without one of these numbers are left out, and so are rows with a number of zero or
-    less on a logarithmic axis.
+    range. `ticks` are the values of x that its axis names, instead of round ones. Rows without one
+    of these numbers are left out, and so are rows with a number of zero or less on a logarithmic
+    axis.
     """
     import altair as alt
 
@@ -37,15 +39,20 @@ def line_chart(
         if all(row.get(key) is not None for key in needed) and all(row[key] > 0 for key in positive)
     ]
     scale_x, scale_y = (
-        alt.Scale(type="log") if axis in log else alt.Scale(zero=False) for axis in ("x", "y")
+        alt.Scale(type="log", nice=not (ticks and axis == "x"))
+        if axis in log
+        else alt.Scale(zero=False)
+        for axis in ("x", "y")
     )
     # integers, such as numbers of blocks, get no ticks between them
     whole = "x" not in log and all(isinstance(row[x], int) for row in data)
-    ticks = {"tickMinStep": 1, "format": ",d"} if whole else {}
+    marks: dict[str, Any] = {"tickMinStep": 1, "format": ",d"} if whole else {}
+    if ticks:
+        marks |= {"values": list(ticks), "format": ",d"}
     order = list(dict.fromkeys(str(row[by]) for row in data))
     scheme = alt.Scale(scheme="tableau10" if len(order) <= 10 else "tableau20")
     base = alt.Chart(alt.Data(values=[{**row, by: str(row[by])} for row in data])).encode(
-        x=alt.X(f"{x}:Q", title=title_x, scale=scale_x, axis=alt.Axis(labelOverlap=True, **ticks)),
+        x=alt.X(f"{x}:Q", title=title_x, scale=scale_x, axis=alt.Axis(labelOverlap=True, **marks)),
         color=alt.Color(f"{by}:N", sort=order, scale=scheme, legend=alt.Legend(symbolOpacity=1)),
     )
     value = alt.Y(f"{y}:Q", title=title_y, scale=scale_y)

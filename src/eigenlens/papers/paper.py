@@ -7,12 +7,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..data.needs import check_named, names_of_scale
+from ..data.needs import PHOTOS, check_named, names_of_scale
 from ..display import numbered
 from ..errors import EigenlensError
+from ..models.borrowed_names import named
+from ..models.facts import Kind
 from ..run.parts import Make, Parts
 from ..run.progress import Here, Progress, silent
 from .claims import Claim, Reproduction, Tables
+from .own_models import OwnModels
 
 Size = Literal["quick", "full", "thorough"]
 """A miniature of a minute or two, what the pages show, or the long form of what was cut down."""
@@ -31,7 +34,9 @@ class Paper:
     many for a page. `thorough` is the long form where the full run takes more than 40 minutes and
     `full` is cut down; None where it is not. `notes` belong to every run. `reads(scale)` are the
     catalogue's models and data sets that a run of that scale reads: by default those that the
-    scale names.
+    scale names. `models` are the fields of a scale that name pretrained models, which models of
+    the user's own can take the place of; `kinds` are those that the paper can measure, by default
+    all.
     """
 
     name: str
@@ -46,6 +51,8 @@ class Paper:
     reads: Callable[[Any], Sequence[str]] = names_of_scale
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     thorough: Any = None
+    models: tuple[str, ...] = ()
+    kinds: tuple[Kind, ...] = ()
 
     def scale(self, size: Size) -> Any:
         """The settings of a run of that size; `thorough` is `full` where nothing was cut down."""
@@ -53,9 +60,17 @@ class Paper:
             return self.full if self.thorough is None else self.thorough
         return self.quick if size == "quick" else self.full
 
-    def check(self, size: Size = "full") -> None:
-        """Refuse a run whose models and data need libraries that are not here."""
-        check_named(self.reads(self.scale(size)), f"the paper {self.name}")
+    def check(self, size: Size = "full", own: OwnModels | None = None) -> None:
+        """Refuse a run whose models and data need libraries that are not here.
+
+        Also a run on models of the user's `own` that the paper cannot measure.
+        """
+        scale, pictures = self.scale(size), False
+        if own is not None:
+            scale, _ = own.put_into(scale, self)
+            pictures = any(own.facts[name].kind == "vision" for name in own.fitting(self))
+        named_here = (*self.reads(scale), *([PHOTOS] if pictures else []))
+        check_named(named_here, f"the paper {self.name}")
 
     def __call__(
         self,
@@ -66,22 +81,36 @@ class Paper:
         *,
         resume: bool = False,
         overwrite: bool = False,
+        models: Sequence[str | Path] | OwnModels = (),
     ) -> Reproduction:
         """Measure every claim.
 
         Finished parts are kept in `output_dir`, and a run with `resume` starts from them.
 
+        `models` are folders, hub ids or names of the catalogue, to be measured in the place of the
+        models that the paper names itself.
+
         The current engine does the work: studies, collapse runs, evaluations and passes of
         diagnostics in shards, and parts that do not need each other, such as trainings from several
         seeds, at the same time. Tables of times are made in this process.
         """
-        self.check(size)
-        scale, quick = self.scale(size), size == "quick"
+        own = models if isinstance(models, OwnModels) else OwnModels.of(models) if models else None
+        self.check(size, own)
+        scale, quick, about = self.scale(size), size == "quick", tuple[str, ...]()
+        if own is not None:
+            scale, about = own.put_into(scale, self)
         request = {"paper": self.name, "seed": seed, **asdict(scale)}
+        if own is not None:
+            request["model_weights"] = own.record()
         folder = output_dir or Path(self.name)
-        with Parts.held(folder, request, resume=resume, overwrite=overwrite) as parts:
+        places = own.places if own is not None else {}
+        with (
+            named(places),
+            Parts.held(folder, request, resume=resume, overwrite=overwrite) as parts,
+        ):
+            parts.models = places
             tables = self.measure(scale, parts, seed, Here(progress))
-            notes = (*([MINIATURE] if quick else []), *self.notes, *parts.notes)
+            notes = (*([MINIATURE] if quick else []), *about, *self.notes, *parts.notes)
             done = Reproduction(
                 self.name,
                 self.title,
@@ -114,6 +143,6 @@ def parts_by_model(
             missing.append({"model": name, "reason": str(error)})
     if not found:
         raise EigenlensError(
-            f"none of the models can be loaded: {'; '.join(row['reason'] for row in missing)}"
+            f"none of the models can be measured: {'; '.join(row['reason'] for row in missing)}"
         )
     return found, missing

@@ -58,19 +58,42 @@ def judged_along(
     >>> one.verdict, one.note
     ('depends', 'holds at half of the variance (0.08), not at 90 % (0.58); median head')
     """
-    places: dict[bool, list[str]] = {True: [], False: []}
-    for words, value in curve.items():
-        places[_holds(value, at_most, at_least)].append(f"{words} ({value:.3g})")
+    points = {
+        f"{words} ({value:.3g})": _holds(value, at_most, at_least) for words, value in curve.items()
+    }
+    measured = curve[main]
+    return judged_at(claim, published, measured, points, interval, criterion, note, reason=reason)
+
+
+def judged_at(
+    claim: str,
+    published: str,
+    measured: float | None,
+    points: Mapping[str, bool],
+    interval: Interval,
+    criterion: str,
+    note: str,
+    *,
+    reason: str = "",
+) -> Claim:
+    """A claim without a figure, and for each way to read it whether it holds.
+
+    All hold: reproduced; none: not reproduced; some: it depends. The note begins with which.
+
+    >>> near = {"|λ₁| is 3 times |λ₂|": True, "it is 10 times |λ₂|": False}
+    >>> one = judged_at("S is near rank one", "stated", 4.8, near, None, "holds where …", "")
+    >>> one.verdict, one.note
+    ('depends', 'holds at |λ₁| is 3 times |λ₂|, not at it is 10 times |λ₂|')
+    """
+    good, bad = ([words for words, holds in points.items() if holds == sign] for sign in (1, 0))
     said = [
-        f"{verb} at {', '.join(places[holds])}"
-        for holds, verb in ((True, "holds"), (False, "not" if places[True] else "fails"))
-        if places[holds]
+        f"{verb} at {', '.join(places)}"
+        for places, verb in ((good, "holds"), (bad, "not" if good else "fails"))
+        if places
     ]
     note = "; ".join([", ".join(said), *([note] if note else [])])
-    made = _decided(
-        bool(places[True]), claim, published, curve[main], interval, criterion, note, reason
-    )
-    return replace(made, verdict="depends") if places[True] and places[False] else made
+    made = _decided(bool(good), claim, published, measured, interval, criterion, note, reason)
+    return replace(made, verdict="depends") if good and bad else made
 
 
 def judged_by_seeds(
@@ -97,6 +120,26 @@ def judged_by_seeds(
     return _decided(holds, claim, stated, mean(seeds), (low, high), criterion, note, reason)
 
 
+def judged_if(
+    holds: bool,
+    claim: str,
+    published: str,
+    measured: float | None,
+    interval: Interval,
+    criterion: str,
+    note: str,
+    *,
+    reason: str = "",
+) -> Claim:
+    """A claim whose criterion is more than one bound, such as a range or two bounds together.
+
+    `reason` is kept if the claim is not reproduced.
+    """
+    verdict: Verdict = "reproduced" if holds else "not reproduced"
+    kept = "" if holds else reason
+    return Claim(claim, published, measured, interval, criterion, verdict, note, kept)
+
+
 def out_of_reach(
     claim: str,
     published: str,
@@ -118,7 +161,7 @@ def _decided(
     holds: bool,
     claim: str,
     published: str,
-    measured: float,
+    measured: float | None,
     interval: Interval,
     criterion: str,
     note: str,

@@ -16,6 +16,9 @@ from ..errors import EigenlensError
 from ..estimators.adaptive import Cascade
 from ..estimators.candidates import chosen_names
 from ..estimators.estimator import Estimator
+from ..estimators.exact import Exact
+from ..estimators.fitted import FittedSubspace
+from ..estimators.subspace import JointSubspace
 from ..models.load import Model
 from ..models.weights import sample_weights
 from ..passes.facts import Facts
@@ -24,6 +27,7 @@ from ..run.result_folder import check_output_dir
 from ..run.run_all import describe_failures
 from ..shell import option
 from ..studies import Study
+from .attended_pairs import with_attended_pairs
 from .choose import within_budget, within_error
 from .examples import take
 from .held_out import check_share, held_out_of, use_studied_model
@@ -80,8 +84,8 @@ def plan(
     blocks : bool, default False
         With a budget: leave keys out of long inputs instead of estimating scores.
     estimators : str or sequence of str, optional
-        Names of the estimators to choose from, as a list or with commas. Default: all. Only for a
-        plan of estimators.
+        Names of the estimators to choose from, as a list or with commas. Default: all but
+        `joint-fitted`, which reads more inputs. Only for a plan of estimators.
     max_length : int, optional
         Tokens per input. Default: as the study; with `blocks` 4096. A plan of estimators has the
         length of its study, and this is refused.
@@ -154,6 +158,14 @@ def plan(
     with use_studied_model(opened, model, data, device) as used:
         held = held_out_of(opened, used.model, data, used.scratch)
         statistics = site_statistics(opened)
+        if FittedSubspace.name in names:
+            masked = {site: known for site, known in statistics.items() if known.causal}
+            if not masked and set(names) <= {FittedSubspace.name, Exact.name}:
+                raise EigenlensError(
+                    f"{FittedSubspace.name} is for causal attention, which {held.model.facts.name}"
+                    f" does not have; take {JointSubspace.name}"
+                )
+            statistics |= with_attended_pairs(masked, held, progress) if masked else {}
         trials = Trials(statistics, names, budget, seed)
         if Cascade.name in names:
             work = Calibration(trials)

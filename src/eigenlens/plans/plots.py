@@ -10,7 +10,18 @@ import altair as alt
 from ..display import visible
 from ..spectra.plots import labelled_map
 
-ORDER = ["rows-ls", "rows-lmmse", "matrices-lmmse", "cur", "key-pca", "joint", "adaptive", "plan"]
+ORDER = [
+    "rows-ls",
+    "rows-lmmse",
+    "matrices-lmmse",
+    "cur",
+    "key-pca",
+    "joint",
+    "joint-grouped",
+    "joint-fitted",
+    "adaptive",
+    "plan",
+]
 
 
 CHANGE = 0.1

@@ -14,6 +14,7 @@ from ..estimators.candidates import BUDGETS, ESTIMATORS, Candidate, cascade, sta
 from ..estimators.estimator import Estimator, SiteStatistics
 from ..estimators.exact import Exact
 from ..estimators.measures import Errors, Truth
+from ..estimators.subspace import GroupedSubspace, JointSubspace
 
 SMALL = 0.1
 """Cascades for budgets below this begin with fewer coordinates.
@@ -49,6 +50,10 @@ class Trials:
                 known.causal and not kind.causal
             )
             lacks = lacks or (kind is Cascade and known.dimension < 2)
+            # the same as `joint` where no heads share their keys
+            lacks = lacks or (
+                kind is GroupedSubspace and known.group == 1 and JointSubspace.name in self.names
+            )
             self.fitted[site].append(None if lacks else candidate.fit(known))
 
     @property

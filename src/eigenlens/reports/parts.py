@@ -15,6 +15,8 @@ from ..shell import option
 from ..spectra.plots import growth_curves
 from ..spectra.sentences import ALL_ROWS, masked_rows
 from ..studies.result import Study
+from ..studies.side_by_side import dimension_rows, readable, without_terms
+from ..studies.side_by_side_chart import dimension_chart
 from .explanations import Tokens, deletion_figures, explanation_tables, tokens_of
 from .figures import Arrays, Figure, figure
 from .heads import Heads, heads_of
@@ -23,6 +25,7 @@ from .patterns import Patterns, patterns_of
 from .results import Results
 from .sentences import bounds_sentence, curve_sentence, layers_sentence, paths_sentence
 from .tables import (
+    DIMENSIONS,
     Table,
     collapse_tables,
     comparison_tables,
@@ -93,16 +96,32 @@ def overlap_parts(study: Study, key: str, title: str, arrays: Arrays) -> list[Pa
 
 
 def within_parts(study: Study, key: str, title: str) -> list[PagePart]:
-    """How many components one input needs: growth with length, where there are several lengths."""
+    """The dimensions of one input, of the weights and over inputs, and growth with length."""
     if not study.has("within") or not study.within.sentence:
         return []
-    sentence = study.within.sentence
-    drawn = []
+    sentences = [study.within.sentence]
+    if bent := without_terms(study):
+        sentences.append(bent.strip())
+    name = "What is low-dimensional? Dimensions for 90 %, every head"
+    text = f"A row of ticks per kind of dimension, one tick per head. {sentences[0]}"
+    drawn = [figure(f"{key}-side", dimension_chart(study), name, text)]
     if len(study.within.lengths) > 1:
         name = "Growth with length: components of one input's scores"
         chart = growth_curves(study.within)
-        drawn = [figure(key, chart, name, f"Lines with bands. {sentence}")]
-    return [PagePart(key, title, [sentence], figures=drawn)]
+        drawn.append(figure(f"{key}-growth", chart, name, f"Lines with bands. {sentences[0]}"))
+    found, growth = dimension_rows(study), study.within.growth()
+    tables = [
+        Table(
+            f"{key}-dimensions",
+            "Dimensions that hold a share, median of the heads",
+            found,
+            DIMENSIONS,
+            to_read=readable(found),
+        ),
+        Table(f"{key}-lengths", "One input by its tokens, median of the heads", growth),
+    ]
+    notes = list(dict.fromkeys(f"{row['words']}: {row['use']}." for row in found))
+    return [PagePart(key, title, sentences, figures=drawn, tables=tables, notes=notes)]
 
 
 def depth_parts(study: Study, key: str, title: str) -> list[PagePart]:

@@ -15,7 +15,6 @@ from ..plans.result import Plan
 from ..plans.tables import choice_rows, curve_rows
 from ..studies.comparison import Comparison
 from ..studies.result import Study
-from ..studies.side_by_side import dimension_rows
 from ..studies.tables import summary_numbers
 from .figures import columns
 
@@ -93,17 +92,11 @@ DIMENSIONS = (
     "dimension_90",
     "dimension_95",
     "dimension_99",
-    "use",
 )
 
 
 def study_tables(study: Study, numbers: Sequence[dict[str, Any]], key: str) -> list[Table]:
     tables = [Table(f"{key}-all", "Every head (all numbers in the CSV)", list(numbers), HEADS)]
-    if study.has("within"):
-        title = "What is low-dimensional? Dimensions that hold a share, median of the heads"
-        tables.insert(0, Table(f"{key}-dimensions", title, dimension_rows(study), DIMENSIONS))
-        title = "Components of one input's scores by its tokens, median of the heads"
-        tables.append(Table(f"{key}-growth", title, study.within.growth()))
     if len(study.spectra):
         title = "Dimensions for 50, 90, 95 and 99 % of the held-out variance, median of the heads"
         tables.append(Table(f"{key}-summary", title, summary_numbers(study)))

@@ -12,9 +12,9 @@ from ..passes.facts import ModelResult
 from ..plans.evaluation import Evaluation
 from ..plans.result import Plan
 from ..plans.target import target_label
-from ..spectra.sentences import dimension_sentence
 from ..studies.make_comparison import labels_of
 from ..studies.result import Study
+from ..studies.side_by_side import two_sentences
 from .diagnoses import diagnosis_parts
 from .figures import Arrays
 from .names import Names
@@ -80,9 +80,7 @@ def study_lines(page: Page, study: Study) -> Lines:
         f"{page.names.full_name(study)}: {_size(study)}, {facts.inputs} inputs of {study.length}"
         f" tokens, {facts.data.inputs_held_out} of them held out.",
     )
-    within = study.within.sentence if study.has("within") else ""
-    found = " ".join(filter(None, [dimension_sentence(study.spectra), within]))
-    message = found or "This study has no spectra."
+    message = two_sentences(study) or "This study has no spectra."
     yield "How low-dimensional", f"{whose}{message}"
     if does := roles_sentence(study.diagnostics):
         yield "What the heads do", f"{whose}{does}"

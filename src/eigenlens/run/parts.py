@@ -13,6 +13,7 @@ from typing import Any
 
 from .._version import __version__
 from ..errors import EigenlensError
+from ..models.borrowed_names import named
 from ..shell import option, stored_option
 from .engine import Engine, choose_engine
 from .files import LOCK, disk_errors, is_empty, locked, made_folder, read_json, write_json
@@ -30,8 +31,9 @@ class Parts:
     and is read from there the next time.
 
     `request` is what the user asked for, as JSON stores it (tuples as lists). `notes` are sentences
-    about this run for its result to show. A copy in another process is `away` from the folder and
-    must not write there.
+    about this run for its result to show. `models` are places of models that the user gave, by the
+    names that parts load them by. A copy in another process is `away` from the folder and must not
+    write there.
     """
 
     away = False
@@ -39,6 +41,7 @@ class Parts:
     def __init__(self, folder: Path, request: dict[str, Any] | None = None) -> None:
         self.folder, self.request = folder, request or {}
         self.notes: list[str] = []
+        self.models: Mapping[str, str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "away": True}
@@ -152,7 +155,11 @@ class Parts:
         A part that it cannot make is left to `part`, which raises the error.
         """
         engine = choose_engine()
-        missing = {name: make for name, make in makes.items() if not self.has(name)}
+        missing = {
+            name: partial(_with_models, self.models, make)
+            for name, make in makes.items()
+            if not self.has(name)
+        }
         if engine.remote and missing:
             before, all_of_them = len(makes) - len(missing), len(makes)
             for name, made in _made(
@@ -198,6 +205,11 @@ class _Making:
 
     def merge(self, mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
         raise AssertionError("parts are not merged")
+
+
+def _with_models(places: Mapping[str, str], make: Make) -> Any:
+    with named(places):
+        return make()
 
 
 def _made(

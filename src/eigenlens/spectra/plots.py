@@ -124,8 +124,18 @@ def growth_curves(within: Within) -> alt.LayerChart:
     scores = [row for row in within.growth() if row["what"] != "pattern"]
     rows = [{**row, "what": IN_WORDS[row["what"]]} for row in scores]
     base = alt.Chart(_data(rows)).encode(
-        x=alt.X("tokens:Q", scale=alt.Scale(type="log", base=2, nice=False), title="tokens"),
-        color=alt.Color("what:N", title=None, scale=alt.Scale(range=["#7a9cc6", "#c0504d"])),
+        x=alt.X(
+            "tokens:Q",
+            scale=alt.Scale(type="log", base=2, nice=False),
+            axis=alt.Axis(values=within.lengths, format=",d", labelOverlap=True),
+            title="tokens",
+        ),
+        color=alt.Color(
+            "what:N",
+            title=None,
+            scale=alt.Scale(range=["#2f7f9f", "#c0504d"]),
+            legend=alt.Legend(symbolOpacity=1),
+        ),
     )
     band = base.mark_area(opacity=0.18).encode(
         y=alt.Y("dimension_90_low:Q", title="components for 90 % of the energy"),

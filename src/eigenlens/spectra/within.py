@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -35,6 +35,9 @@ class WithinSpectrum:
     `counts (4, m + 1)` says in how many inputs c components were the least that hold 50, 90, 95,
     and 99 % of the energy `Σσ²`; `curve (m,)` is the mean share of each component; `ranks (2,)` are
     the mean effective rank `exp(−Σ p ln p)`, `p = σ/Σσ`, and the mean stable rank `Σσ²/σ₁²`.
+
+    Scores are the products of queries and keys. Where the model adds a position bias or caps them
+    before its softmax, `linear` is False, and only the pattern has that in it.
     """
 
     stack: str
@@ -46,6 +49,7 @@ class WithinSpectrum:
     counts: np.ndarray
     curve: np.ndarray
     ranks: np.ndarray
+    linear: bool = True
 
     @property
     def at(self) -> Head:
@@ -217,10 +221,11 @@ class Within:
         found = [one.dimension(0.9) for one in heads]
         first = heads.spectra[0]
         whose = "of the median head need" if len(heads) > 1 else f"of {heads.labels(first.at)} need"
+        before = "the mask" if all(one.linear for one in heads) else "mask, position bias and cap"
         text = (
             f"Within one input of {first.tokens:,} tokens, the scores {whose}"
             f" {float(np.median(found)):g} of {first.most} components for 90 % of their energy"
-            " (row-centred, before the mask)"
+            f" (row-centred, before {before})"
         )
         if len(heads) > 1:
             text += f"; the least is {min(found)}, the most {max(found)}"
@@ -238,8 +243,12 @@ class Within:
 
 def within_spectra(
     sums: Mapping[tuple[Site, WithinKind, int], Mapping[str, Tensor]],
+    bent: Collection[Site] = (),
 ) -> Within:
-    """The spectra of every head, from the sums by site, kind of matrix and number of tokens."""
+    """The spectra of every head, from the sums by site, kind of matrix and number of tokens.
+
+    At the sites `bent` a bias or a cap changes the products before the softmax.
+    """
     found = []
     for (site, what, tokens), parts in sums.items():
         number = float(parts["number"])
@@ -256,6 +265,7 @@ def within_spectra(
                 counts[head],
                 curve[head],
                 ranks[head],
+                site not in bent,
             )
             for head in range(len(counts))
         ]

@@ -54,7 +54,8 @@ class VectorSums:
 class QueryKeyMoments:
     """`Σ q`, `Σ qqᵀ`, `Σ k`, `Σ kkᵀ` of every head, and `Σ q`, `Σ k` of every position.
 
-    From these come the best static subspace for `QKᵀ`, and the mean of what it leaves out. Queries
+    From these come projections of queries and keys that keep `QKᵀ` best if queries and keys do not
+    depend on each other and no pair is masked, and the mean of what these leave out. Queries
     include the scale of the scores, so that `E[qqᵀ]` and `E[kkᵀ]` together give the second moment
     of the scores. Cost: `T·D² + S·D²` per head and input. Memory: `8·D·(D + n)` bytes per query
     head and key-value head.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Self, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..captures import AttentionCall, Site
@@ -82,7 +83,7 @@ class WithinSpectra:
         for begin, end in zip([0, *ends], ends):
             for low in range(begin, end, CHUNK):
                 high = min(low + CHUNK, end)
-                some = _chosen(q[:, low:high], queries, low, high) * call.scale
+                some = _chosen(q[:, low:high], queries, low, high)
                 grams = grams + some.mT @ some
                 some = _chosen(k[:, low:high], keys, low, high)
                 second = second + some.mT @ some
@@ -91,7 +92,8 @@ class WithinSpectra:
             if not number:
                 return
             less = second - first[:, :, None] * first[:, None, :] / number
-            found += [(grams, second), (grams, less)]
+            scaled = grams * call.scale**2
+            found += [(scaled, second), (scaled, less)]
         products = product_spectrum(
             torch.cat([queries for queries, _ in found]),
             torch.cat([keys.repeat_interleave(call.group, 0) for _, keys in found]),
@@ -145,6 +147,12 @@ def product_spectrum(queries: Tensor, keys: Tensor) -> Tensor:
     >>> torch.allclose(squares.sqrt(), torch.linalg.svdvals(Q @ K.mT)[:, :4].flip(1))
     True
     """
+    finite = keys.isfinite().all(2).all(1) & queries.isfinite().all(2).all(1)
+    if not bool(finite.all()):  # a study refuses these inputs by name; LAPACK would only fail
+        squares = queries.new_full(queries.shape[:2], torch.nan)
+        if bool(finite.any()):
+            squares[finite] = product_spectrum(queries[finite], keys[finite])
+        return squares
     factors, failed = torch.linalg.cholesky_ex(keys)
     if bool(failed.any()):  # fewer tokens than dimensions, or tokens that are alike
         some = failed > 0
@@ -162,7 +170,7 @@ def within_sums(squares: Tensor) -> dict[str, Tensor]:
     """
     H, m = squares.shape
     floor = squares[:, -1:] * (m * torch.finfo(squares.dtype).eps)
-    squares = torch.where(squares > floor, squares, 0.0).flip(1)
+    squares = torch.where(squares <= floor, 0.0, squares).flip(1)  # NaN stays
     energy = squares.sum(1, keepdim=True)
     curve = squares / torch.where(energy > 0, energy, 1.0)
     held = curve.cumsum(1)[:, None]  # (H, 1, m)
@@ -186,7 +194,15 @@ def within_sums(squares: Tensor) -> dict[str, Tensor]:
 
 
 def _plus(mine: dict[str, Tensor], more: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: x + more[name] for name, x in mine.items()}
+    """The sums of both, with zeros where one has fewer components: as many keys, fewer queries."""
+    found = {}
+    for name, x in mine.items():
+        y = more[name]
+        if x.shape != y.shape:
+            size = max(x.shape[-1], y.shape[-1])
+            x, y = (F.pad(each, (0, size - each.shape[-1])) for each in (x, y))
+        found[name] = x + y
+    return found
 
 
 def _powers(length: int) -> Sequence[int]:

@@ -10,6 +10,7 @@ from ..captures import Site
 from ..run.charts import save_charts
 from ..spectra.plots import dimension_map, map_pictures, overlap_map, spectrum_curves
 from .result import Study
+from .side_by_side_chart import dimension_chart
 
 
 def draw(study: Study, folder: Path) -> list[Path]:
@@ -39,6 +40,7 @@ def draw(study: Study, folder: Path) -> list[Path]:
         charts["eigenvectors-matrices"] = map_pictures(torch.stack(maps).numpy(), titles)
     if study.has("within") and len(study.within):
         charts["within"] = study.within.plot()
+        charts["side-by-side"] = dimension_chart(study)
     if study.has("depth") and study.depth.numbers:
         charts["depth"] = study.depth.plot()
     for finding in study.diagnostics.found:

@@ -30,7 +30,6 @@ from ..spectra.bases import Scope
 from ..spectra.centring import Centring
 from ..spectra.overlap import Eigenspaces, Overlap, overlap_matrix
 from ..spectra.rows import RowBasis, row_basis, sums_by_scope
-from ..spectra.sentences import dimension_sentence
 from ..spectra.spectrum import Level, Spectra
 from ..spectra.within import Within, within_spectra
 from ..stats import (
@@ -45,7 +44,7 @@ from ..stats.rounding import rounding_floor
 from .check import check_record
 from .eigenspaces import eigenspaces_of
 from .every_number import head_rows, layer_rows, wide_rows
-from .side_by_side import dimension_rows, head_dimensions
+from .side_by_side import dimension_rows, head_dimensions, two_sentences
 from .stored import (
     check_depth,
     check_moments,
@@ -229,7 +228,8 @@ class Study(ModelResultViews):
         with self._damage("within"):
             state = self._tensors("within")
             check_within(state, self.sites)
-            return within_spectra(WithinSpectra.from_state(state).result())
+            bent = {site for site, info in self.sites.items() if not info.linear}
+            return within_spectra(WithinSpectra.from_state(state).result(), bent)
 
     @cached_property
     def depth(self) -> Depth:
@@ -376,12 +376,8 @@ class Study(ModelResultViews):
 
         Without spectra, what the metrics along depth or the roles of the heads say.
         """
-        dimensions = (
-            dimension_sentence(self.spectra),
-            self.within.sentence if self.has("within") else "",
-        )
         return (
-            " ".join(filter(None, dimensions))
+            two_sentences(self)
             or (self.depth.sentence if self.has("depth") else "")
             or roles_sentence(self.diagnostics)
             or "This study has no spectra."

@@ -12,6 +12,7 @@ from ..captures import Head
 from ..display import percent
 from ..run.result import Rows, TitledTable
 from ..spectra.dimension import SHARES
+from ..spectra.sentences import dimension_sentence
 
 if TYPE_CHECKING:
     from .result import Study
@@ -34,48 +35,55 @@ MEASURES = (
         "weights W_QK",
         "within",
         "weights",
-        "a rank that serves every input: queries and keys could be this short for good",
+        "how short queries and keys could be for good if inputs filled all directions alike;"
+        " it needs no data",
     ),
     Measure(
         "within_scores",
         "one input: scores",
         "within",
         "scores",
-        "what the best projection for this very input needs; to find it costs n·d² per head, when"
-        " the queries and keys are there",
+        "how short queries and keys could be for this very input; finding that projection takes"
+        " 2nd² multiply-adds per head (all scores take n²d) once all queries and keys are there",
     ),
     Measure(
         "within_centred",
         "one input: scores without their row's mean",
         "within",
         "centred",
-        "the same for what the softmax sees; joint, KQ-SVD and key-PCA have one projection for all"
-        " inputs and need at least as many",
+        "the same for what the softmax sees; joint, KQ-SVD and key-pca have one projection for all"
+        " inputs, so in this input they need at least as many",
     ),
     Measure(
         "within_pattern",
         "one input: pattern after the softmax",
         "within",
         "pattern",
-        "what Linformer, Nyström and feature maps imitate; it is known only when all scores are",
+        "the least width of a pattern in two factors, as Linformer, Nyström and feature maps make"
+        " it; it is known only when all scores are, so no estimator can start from it",
     ),
     Measure(
         "rows",
         "over inputs: rows of scores",
         "rows",
         "centred",
-        "the keys per query that must be computed, at least, if one map for all inputs estimates"
-        " the other scores",
+        "how many keys rows-lmmse and rows-ls must compute per query, at least: one linear map for"
+        " all inputs gives the other scores. It saves work only below nd/(n + d) keys",
     ),
     Measure(
         "matrices",
         "over inputs: whole matrices",
         "matrices",
         "centred",
-        "the pairs per input that must be computed, at least, if one map for all inputs estimates"
-        " the others",
+        "how many pairs matrices-lmmse must compute per input, at least: one linear map for all"
+        " inputs gives the others",
     ),
 )
+BOTH = (
+    "The first count is of directions that serve every input, the second of directions that each"
+    " input has for itself."
+)
+"""Follows the two counts wherever both are said."""
 COLUMNS = tuple(percent(share) for share in SHARES)
 
 
@@ -87,7 +95,7 @@ def head_dimensions(study: Study) -> Rows:
     """
     found: dict[Head, dict[str, Any]] = {}
     for measure in MEASURES:
-        for at, _, _, dimensions in _dimensions(study, measure):
+        for at, _, _, dimensions in measured(study, measure):
             row = found.setdefault(at, {"stack": at.stack, "layer": at.layer, "head": at.head})
             for share, dimension in zip(SHARES, dimensions):
                 row[f"{measure.name}_{round(share * 100)}"] = dimension
@@ -109,7 +117,7 @@ def dimension_rows(study: Study) -> Rows:
     rows = []
     for stack in dict.fromkeys(site.stack for site in study.ordered_sites):
         for measure in MEASURES:
-            heads = [each for each in _dimensions(study, measure) if each[0].stack == stack]
+            heads = [each for each in measured(study, measure) if each[0].stack == stack]
             if not heads:
                 continue
             row: dict[str, Any] = {"stack": stack, "measure": measure.name, "words": measure.words}
@@ -148,8 +156,8 @@ def dimension_tables(study: Study) -> list[TitledTable]:
     words = {row["words"]: row["use"] for row in records}
     below = "\n".join(
         [
-            "Weights and one input: share of the energy. Over inputs: share of the held-out"
-            " variance, centred.",
+            "Weights and one input: share of the energy Σσ², in the median input. Over inputs:"
+            f" share of the held-out variance, centred.{without_terms(study)}",
             *(f"{what}: {use}." for what, use in words.items()),
         ]
     )
@@ -158,6 +166,41 @@ def dimension_tables(study: Study) -> list[TitledTable]:
         TitledTable(title, rows, below),
         TitledTable("The same at 90 %, head by head", _at_90(study), long=True),
     ]
+
+
+def two_sentences(study: Study) -> str:
+    """How many dimensions the heads need over all inputs, and within one.
+
+    Empty if neither is known. The two answer different questions, and are often taken for each
+    other.
+    """
+    over = dimension_sentence(study.spectra)
+    within = study.within.sentence if study.has("within") else ""
+    if over and within:
+        return f"{over} {within} {BOTH}"
+    return over or within
+
+
+def without_terms(study: Study) -> str:
+    """Which stacks have a position bias or a cap that the scores of one input are without."""
+    bent = dict.fromkeys(s.stack for s in study.ordered_sites if not study.sites[s].linear)
+    if not bent or not study.has("within"):
+        return ""
+    where = (
+        f" of {', '.join(map(study.labels.stack, bent))}"
+        if len({site.stack for site in study.sites}) > 1
+        else ""
+    )
+    return (
+        f" The scores{where} within one input are without the model's position bias or cap; its"
+        " pattern has them."
+    )
+
+
+def readable(records: Rows) -> Rows:
+    """The records of `dimension_rows` with `>64` where more is needed than was kept."""
+    names = [f"dimension_{round(share * 100)}" for share in SHARES]
+    return [{**row, **{name: _shown(row[name], row["kept"]) for name in names}} for row in records]
 
 
 def _at_90(study: Study) -> Rows:
@@ -178,9 +221,7 @@ def _shown(value: float | None, kept: int | None = None) -> str:
     return f">{kept}" if value is None and kept else "–" if value is None else f"{value:g}"
 
 
-def _dimensions(
-    study: Study, measure: Measure
-) -> Iterator[tuple[Head, int, int, list[int | None]]]:
+def measured(study: Study, measure: Measure) -> Iterator[tuple[Head, int, int, list[int | None]]]:
     """Every head that has the measure: most possible, how many were kept, a number per share."""
     if measure.source == "within":
         if study.has("within"):

@@ -45,6 +45,8 @@ from .options import Options
 from .survey import DepthForm, WithinForm, longest_of
 
 Kinds = Mapping[str, Literal["self", "cross"]]
+IN_WORDS = {"within": "spectra within one input", "depth": "metrics along depth"}
+"""Parts of a state that a message does not call by their names."""
 
 
 @dataclass
@@ -259,6 +261,7 @@ def _check_finite(sums: State) -> None:
     """Raise an error if a state is not finite, while it is known which inputs it came from."""
     for name, x in sums.items():
         if not bool(torch.isfinite(x).all()):
+            part = name.partition(":")[0]
             raise EigenlensError(
-                f"its {name.partition(':')[0]} are not finite; check the model and its inputs"
+                f"its {IN_WORDS.get(part, part)} are not finite; check the model and its inputs"
             )

@@ -147,4 +147,6 @@ paper = Paper(
     SHOWN,
     NOTES,
     columns=MAIN_COLUMNS,
+    models=("model",),
+    kinds=("vision",),
 )

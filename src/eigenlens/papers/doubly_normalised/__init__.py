@@ -121,6 +121,7 @@ SHOWN = (
     ("Random scores: the least weight of a key, times S", "random scores"),
     ("Scores at the edge of the guarantee: the least weight of a key, times S", "tightness"),
     ("Patterns as posteriors of mixtures of Gaussians", "mixtures"),
+    ("Under a causal mask: how far the pattern of earlier queries moves with the last", "causal"),
     ("Training a small model: held-out loss in nats", "training"),
 )
 paper = Paper(
@@ -138,4 +139,6 @@ paper = Paper(
             " would let them see the future"
         ),
     ),
+    models=("models",),
+    kinds=("encoder", "decoder"),
 )

@@ -145,4 +145,6 @@ paper = Paper(
     charts,
     SHOWN,
     columns=MAIN_COLUMNS,
+    models=("models",),
+    kinds=("encoder", "decoder", "encoder-decoder", "vision"),
 )

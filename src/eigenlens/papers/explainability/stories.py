@@ -11,6 +11,7 @@ import torch
 
 from ...errors import EigenlensError
 from ...models.load import Model
+from ..samples import sample_ids
 from .labelled import Labelled
 
 SURE = 0.5
@@ -27,18 +28,7 @@ def own_stories(model: Model, number: int, length: int, seed: int) -> Labelled:
     The start token stays, and so does the last token, at which the model is asked what comes next.
     """
     module: Any = model.module
-    start = model.tokenizer.bos_token_id
-    ids = torch.full((4 * number, 1), start, device=model.device)
-    generator = torch.Generator(device=model.device).manual_seed(seed)
-    cache = None
-    for _ in range(length - 1):
-        out = module(
-            input_ids=ids if cache is None else ids[:, -1:], past_key_values=cache, use_cache=True
-        )
-        cache = out.past_key_values
-        p = out.logits[:, -1].softmax(-1)  # (4N, V)
-        p[:, model.tokenizer.all_special_ids] = 0  # the story goes on
-        ids = torch.cat([ids, torch.multinomial(p, 1, generator=generator)], 1)
+    ids = sample_ids(model, 4 * number, length, seed)
     last = torch.cat(
         [module(input_ids=part, use_cache=False).logits[:, -1] for part in ids.split(32)]
     ).softmax(-1)

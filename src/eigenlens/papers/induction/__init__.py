@@ -19,7 +19,7 @@ from ...run.progress import Progress
 from ..claims import Tables
 from ..paper import Paper, parts_by_model
 from .claims import claims_of
-from .dynamics import curve, other_parent_rows, readings, stages, table
+from .dynamics import EPOCHS, curve, other_parent_rows, readings, stages, table
 from .heads import handmade_scores, model_heads
 from .pictures import charts
 
@@ -41,11 +41,19 @@ class Scale:
 
 
 FULL = Scale(
-    10_000, 5, 4000, 1, ("smollm2", "flan-t5-small", "stories15m", "minilm", "distilbert-gec"), 8, 5
+    10_000,
+    20,
+    4000,
+    1,
+    ("smollm2", "flan-t5-small", "stories15m", "minilm", "distilbert-gec"),
+    8,
+    5,
 )
 QUICK = Scale(2000, 2, 500, 5, ("smollm2", "minilm"), 2, 1)
 OLDEST = 300
 """Epochs of the published run."""
+DRAWN = 5
+"""Trainings whose every epoch is kept and drawn."""
 
 
 def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables:
@@ -83,9 +91,10 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
                 )
             }
             | {"sequences": scale.sequences}
+            | {f"{name} at {epoch}": run["rows"][epoch][name] for epoch in EPOCHS for name in "pa"}
             for run in runs
         ],
-        "epochs": [{"seed": run["seed"], **row} for run in runs for row in run["rows"]],
+        "epochs": [{"seed": run["seed"], **row} for run in runs[:DRAWN] for row in run["rows"]],
         "readings": read,
         "stages": [row for one in staged for row in one],
         "others": sets,
@@ -103,6 +112,7 @@ def _summary(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
     best = max(found["heads"], key=lambda row: row["prefix"])
     return {
         "model": name,
+        "kind": found["kind"],
         "heads": len(found["heads"]),
         "induction heads": len(found["above"]["prefix"]),
         "largest prefix": best["prefix"],
@@ -150,6 +160,7 @@ SHOWN = (
     ("Mean prefix score of induction heads without previous-token heads", "ablation"),
 )
 MAIN_COLUMNS = {
+    "runs": ("seed", "p > .99", "least p after epoch 10", "p", "copies", "a", "seconds"),
     "ablation": ("model", "heads", "number", "prefix of induction heads"),
 }
 paper = Paper(
@@ -169,4 +180,6 @@ paper = Paper(
         ),
     ),
     columns=MAIN_COLUMNS,
+    models=("models",),
+    kinds=("encoder", "decoder", "encoder-decoder"),
 )

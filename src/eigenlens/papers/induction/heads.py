@@ -89,6 +89,7 @@ def model_heads(name: str, inputs: int, draws: int, seed: int) -> dict[str, Any]
     ]
     above = {score: diagnostic.above(found, score) for score in SCORES}
     return {
+        "kind": model.kind,
         "heads": heads,
         "above": {score: [list(astuple(at)) for at in some] for score, some in above.items()},
         "sentence": found.sentence,

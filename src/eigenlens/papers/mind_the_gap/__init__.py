@@ -145,4 +145,6 @@ paper = Paper(
             " in one trained encoder"
         ),
     ),
+    models=("model",),
+    kinds=("encoder",),
 )

@@ -171,4 +171,6 @@ paper = Paper(
     charts,
     SHOWN,
     NOTES,
+    models=("models",),
+    kinds=("encoder", "decoder"),
 )

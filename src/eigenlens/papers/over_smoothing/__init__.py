@@ -2,8 +2,9 @@
 
 The paper fine-tunes BERT, RoBERTa and ALBERT on GLUE and others; their weights are in no package
 registry. Its bound is checked in every block of post-norm encoders, its curves are drawn for the
-catalogue's encoders of BERT's family, and its remedy is tried on two tasks: digits, learned by a
-lab encoder as a whole, and the sentiment of reviews, read from a frozen encoder.
+catalogue's encoders of BERT's family, and its remedy is tried three times: on digits, learned by a
+lab encoder as a whole, and on the sentiment of reviews, read from a frozen encoder, and by one that
+is fine-tuned as a whole.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ...run.progress import Progress
 from ..claims import Tables
 from ..paper import Paper
 from .claims import claims_of
+from .fine_tuning import tuned_run
 from .models import READ_OUTS, digits_run, pretrained, reviews_run
 from .pictures import charts
 
@@ -31,7 +33,8 @@ from .pictures import charts
 class Scale:
     """`inputs` texts of `length` tokens for the curves.
 
-    Lab encoders of `layers` × `width`; `reviews` for the frozen one.
+    Lab encoders of `layers` × `width`; `reviews` for the frozen one, `tuned` for the one that is
+    fine-tuned.
     """
 
     text: str = "wikipedia"
@@ -44,6 +47,8 @@ class Scale:
     steps: int = 300
     reviews: int = 1600
     epochs: int = 15
+    tuned: int = 1600
+    tuned_epochs: int = 2
     seeds: int = 3
 
 
@@ -58,6 +63,8 @@ QUICK = Scale(
     steps=40,
     reviews=120,
     epochs=3,
+    tuned=48,
+    tuned_epochs=1,
     seeds=2,
 )
 
@@ -68,36 +75,62 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
     for done, name in enumerate(scale.models):
         progress(stage, done, len(scale.models))
         blocks += parts.part(f"blocks-{name}", partial(pretrained, name, scale, seed))
-    makes = {}
-    for start in range(seed, seed + scale.seeds):
-        for read_out in READ_OUTS:
-            slug = f"{read_out.replace(' ', '-')}-{start}"
-            makes[f"digits-{slug}"] = partial(digits_run, read_out, scale, start, progress)
-            makes[f"reviews-{slug}"] = partial(reviews_run, read_out, scale, start, progress)
+    tasks = {"digits": digits_run, "reviews": reviews_run, "tuned": tuned_run}
+    makes = {
+        f"{task}-{read_out.replace(' ', '-')}-{start}": partial(
+            run, read_out, scale, start, progress
+        )
+        for start in range(seed, seed + scale.seeds)
+        for read_out in READ_OUTS
+        for task, run in tasks.items()
+    }
     runs = parts.each(makes, progress, f"training {numbered(len(makes), 'read-out')}")
-    digits, reviews = runs[::2], runs[1::2]
+    digits, read, tuned = (runs[i::3] for i in range(3))
     blocks += [row for run in digits for row in run["steps"]]
-    fusion = [row for run, row in zip(digits, reviews) for row in (run["row"], row)]
+    places = places_of(blocks)
+    blocks += [row for run in tuned for row in run["steps"]]
+    on_reviews = [row for run in tuned for row in run["depth"]]
+    fusion = [
+        row
+        for three in zip(digits, read, tuned)
+        for row in (three[0]["row"], three[1], three[2]["row"])
+    ]
     return {
         "blocks": blocks,
-        "depth": depth_rows(blocks),
+        "on reviews": on_reviews,
+        "depth": depth_rows([*places, *on_reviews]),
         "layers": layer_rows(blocks),
         "fusion": fusion,
         "read-outs": fusion_rows(fusion),
     }
 
 
-def depth_rows(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def places_of(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Similarity and d_M of every input at every depth, from what was measured of every block."""
+    rows = []
+    for row in blocks:
+        place = {key: row[key] for key in ("model", "state")}
+        ends = {row["layer"] + 1: ""} | ({0: "_in"} if row["layer"] == 0 else {})
+        rows += [
+            {
+                **place,
+                "depth": depth,
+                "similarity": row[f"similarity{end}"],
+                "distance": row[f"distance{end}"],
+            }
+            for depth, end in ends.items()
+        ]
+    return rows
+
+
+def depth_rows(places: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Token similarity at every depth, and the mean d_M.
 
     The similarity is the mean over inputs, with its tenth and ninetieth percentile.
     """
     found: dict[tuple[str, str, int], list[tuple[float, float]]] = defaultdict(list)
-    for row in blocks:
-        name = row["model"], row["state"]
-        if row["layer"] == 0:
-            found[*name, 0].append((row["similarity_in"], row["distance_in"]))
-        found[*name, row["layer"] + 1].append((row["similarity"], row["distance"]))
+    for row in places:
+        found[row["model"], row["state"], row["depth"]].append((row["similarity"], row["distance"]))
     rows = []
     for (model, state, depth), values in sorted(found.items(), key=lambda item: item[0]):
         alike = np.array([value for value, _ in values])
@@ -174,6 +207,7 @@ def fusion_rows(fusion: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 SHOWN = (
+    ("Mean cosine of two tokens at every depth", "depth"),
     ("How each block draws tokens together (ratio), and its bound v", "layers"),
     ("Accuracy by read-out, mean of the seeds", "read-outs"),
 )
@@ -195,4 +229,6 @@ paper = Paper(
     SHOWN,
     NOTES,
     lambda scale: (*names_of_scale(scale), "digits", "reviews"),
+    models=("models",),
+    kinds=("encoder",),
 )

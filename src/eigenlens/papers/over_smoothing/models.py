@@ -121,15 +121,27 @@ def states_of(name: str, number: int, length: int) -> tuple[Tensor, Tensor, Tens
     that no layer is a larger vote than another.
     """
     model = load(name)
-    chosen = list(islice((r for r in _spread(list(reviews())) if abs(r.score) >= 1), number))
-    labels = torch.tensor([int(r.score > 0) for r in chosen])
+    texts, labels = clear_reviews(number)
     states, masks = [], []
-    for start in range(0, len(chosen), 50):
-        found, mask = _encoded(model, [r.text for r in chosen[start : start + 50]], length)
+    for start in range(0, len(texts), 50):
+        found, mask = _encoded(model, texts[start : start + 50], length)
         states.append(found)
         masks.append(mask)
     whole = torch.cat(states)
     return whole.div_(whole.std((0, 2, 3), keepdim=True)), torch.cat(masks), labels
+
+
+def clear_reviews(number: int) -> tuple[list[str], Tensor]:
+    """Texts and labels (N,): 1 for a rating of 1 or more, 0 for one of −1 or less."""
+    chosen = list(islice((r for r in _spread(list(reviews())) if abs(r.score) >= 1), number))
+    return [r.text for r in chosen], torch.tensor([int(r.score > 0) for r in chosen])
+
+
+def quarters(number: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The places of three quarters to learn from, and of the quarter that is asked for."""
+    order = torch.randperm(number, generator=generator)
+    cut = 3 * number // 4
+    return order[:cut], order[cut:]
 
 
 def _spread(found: list[Any]) -> list[Any]:
@@ -157,14 +169,12 @@ def reviews_run(read_out: str, scale: Scale, seed: int, progress: Progress) -> d
     """
     states, tokens, labels = states_of(scale.models[0], scale.reviews, 32)
     generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(labels), generator=generator)
-    cut = 3 * len(labels) // 4
-    learned, asked = order[:cut], order[cut:]
+    learned, asked = quarters(len(labels), generator)
     torch.manual_seed(seed)
     reader = Reader(read_out, states.shape[1], states.shape[3])
     optimiser = torch.optim.AdamW(reader.parameters(), lr=3e-3, weight_decay=1e-2)
     for epoch in range(scale.epochs):
-        for rows in learned[torch.randperm(cut, generator=generator)].split(64):
+        for rows in learned[torch.randperm(len(learned), generator=generator)].split(64):
             loss = F.cross_entropy(reader(states[rows], tokens[rows]), labels[rows])
             optimiser.zero_grad()
             loss.backward()

@@ -25,7 +25,7 @@ def charts(tables: Tables) -> dict[str, Any]:
         width=340,
         height=230,
     )
-    model = tables["blocks"][0]["model"]
+    model, state = (tables["blocks"][0][key] for key in ("model", "state"))
     names = {
         "ratio": "d_M behind / before",
         "sigma": "σ₁σ₂",
@@ -35,7 +35,7 @@ def charts(tables: Tables) -> dict[str, Any]:
     lines = [
         {"layer": row["layer"], "value": row[key], "what": what}
         for row in tables["layers"]
-        if row["model"] == model
+        if (row["model"], row["state"]) == (model, state)
         for key, what in names.items()
     ]
     one = (

@@ -255,4 +255,6 @@ paper = Paper(
     SHOWN,
     NOTES,
     columns=MAIN_COLUMNS,
+    models=("models",),
+    kinds=("encoder", "decoder", "vision"),
 )

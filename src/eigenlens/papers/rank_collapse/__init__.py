@@ -197,4 +197,5 @@ paper = Paper(
     SHOWN,
     columns=MAIN_COLUMNS,
     thorough=THOROUGH,
+    models=("models",),
 )

@@ -188,4 +188,6 @@ paper = Paper(
     charts,
     SHOWN,
     NOTES,
+    models=("models",),
+    kinds=("encoder", "decoder"),
 )

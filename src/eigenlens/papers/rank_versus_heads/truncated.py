@@ -60,10 +60,10 @@ def outputs(model: Model, batches: Sequence[Any]) -> list[Tensor]:
 
     Logits are (B, T, vocabulary).
     """
-    found = [model.module(**batch) for batch in batches]
     if model.kind == "decoder":
-        return [out.logits for out in found]
-    return [out.last_hidden_state.mean(1) for out in found]  # windows of one length: no padding
+        return [model.module(**batch).logits for batch in batches]
+    # windows of one length: no padding
+    return [model.backbone(**batch).last_hidden_state.mean(1) for batch in batches]
 
 
 def quality(

@@ -12,29 +12,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...attention.window import Window, WindowSettings
-from ...captures import (
-    AttentionCall,
-    Layer,
-    attention_kinds,
-    capture_layers,
-    replace_attention,
-)
+from ...captures import Layer, attention_kinds, capture_layers
 from ...diagnostics import StudiedModel
 from ...diagnostics.amplifier import Amplifier
 from ...diagnostics.sinks import Sinks
 from ...diagnostics.spikes import Spikes
 from ...errors import EigenlensError
 from ...models.forward import forward_of
-from ...models.load import Model, load
+from ...models.load import load
 from ...stats.intervals import t_interval
 from ...studies.diagnostic_runner import DiagnosticRunner
 from ..diagnostic_pass import find_sites
 from ..inputs import token_ids
+from .rank_one import rank_one_shares
+from .windows import window_rows
 
 BATCH = 8
-FIRST = 4
-"""Tokens that StreamingLLM keeps."""
+EPSILONS = (0.1, 0.2, 0.3, 0.5)
+"""Attention from which a key is a sink: the paper's .3, and around it."""
 
 
 def model_rows(
@@ -60,11 +55,19 @@ def model_rows(
     amplifier = Amplifier()
     why = amplifier.begin(studied)
     layers = layer_rows(name, sinks, spikes, None if why else amplifier)
+    if not why:
+        tops = {row["layer"]: row["amplified channel"] for row in layers if row["steps"]}
+        shares = rank_one_shares(studied, tops)
+        layers = [{**row, "rank-one share": shares.get(row["layer"])} for row in layers]
     medians = torch.tensor([row["median"] for row in layers])
     return {
         "layers": layers,
         "heads": [{"model": name, **row} for row in sinks.result().rows()],
-        "summary": summary(name, ids, sinks, spikes, rates),
+        "summary": {
+            **summary(name, ids, sinks, spikes, rates),
+            "parameters": model.facts.parameters,
+        },
+        "places": [{"model": name, **row} for row in place_rows(studied, ids)],
         "first": {"model": name, **first_tokens(studied, ids, medians, tokens, seed, spikes)},
         "window": window_rows(model, text, long, few, window, seed),
     }
@@ -94,6 +97,20 @@ def _run(studied: StudiedModel, parts: DiagnosticRunner, ids: Tensor) -> None:
         hooks.enter_context(capture_layers(studied.module, names, parts.layer, calls=parts.call))
         parts.shown({"input_ids": ids}, 0)
         forward_of(studied.model)({"input_ids": ids})
+
+
+def place_rows(studied: StudiedModel, ids: Tensor) -> list[dict[str, Any]]:
+    """How many of the sinks of texts (N, T) are the first token, at several ε."""
+    made = {str(epsilon): Sinks(epsilon=epsilon) for epsilon in EPSILONS}
+    runner = DiagnosticRunner(studied, made, 1, blocks=False)
+    for one in ids[:, None]:
+        _run(studied, runner, one)
+    rows = []
+    for epsilon, sinks in made.items():
+        (row,) = sinks.result().tables["Where the sinks are, over heads and inputs"]
+        front = row["at the first token"]
+        rows.append({"ε": float(epsilon), "sinks": row["sinks"], "at the first token": front})
+    return rows
 
 
 def layer_rows(
@@ -129,6 +146,7 @@ def layer_rows(
                 "amplified channel": top and top["channel"],
                 "λ₁": top and top["λ₁"],
                 "λ₂": top and top["λ₂"],
+                "rank-one share": None,
                 "dominance": gain and gain["dominance"],
                 "concentration": gain and gain["concentration"],
                 "shared": gain and gain["shared"],
@@ -207,49 +225,3 @@ def massive(studied: StudiedModel, ids: Tensor, medians: Tensor, spikes: Spikes)
     with torch.no_grad(), capture_layers(studied.module, names, see):
         forward_of(studied.model)({"input_ids": ids})
     return found
-
-
-@torch.no_grad()
-def window_rows(
-    model: Model, text: str, length: int, inputs: int, window: int, seed: int
-) -> list[dict[str, Any]]:
-    """Loss of the next token with all keys and with `window` keys.
-
-    With a window, either 4 of its keys are the first ones, or all of them are the latest.
-
-    Positions stay as they are. Counted are targets whose query sees less than all, those from
-    `window` on; one row for each way and input.
-    """
-    ids = token_ids(model, text, length, inputs, seed)
-    ways = {
-        "all keys": None,
-        f"first {FIRST} and latest": Window(WindowSettings(window - FIRST, FIRST)),
-        "latest alone": Window(WindowSettings(window, 0)),
-    }
-    rows = []
-    for way, mechanism in ways.items():
-        for at, one in enumerate(ids[:, None]):
-            loss = _loss(model, one, mechanism)[window:]
-            rows.append(
-                {
-                    "model": model.name,
-                    "keys": way,
-                    "window": window,
-                    "tokens": length,
-                    "input": at,
-                    "loss": float(loss.mean()),
-                }
-            )
-    return rows
-
-
-def _loss(model: Model, ids: Tensor, mechanism: Window | None) -> Tensor:
-    """Nats of every next token of ids (1, T), (T − 1,): entry i is that of query i."""
-
-    def attend(call: AttentionCall) -> Tensor:
-        assert mechanism is not None
-        return mechanism(call.q, call.keys, call.values, causal=True, scale=call.scale)
-
-    with replace_attention(model.module, attend) if mechanism is not None else ExitStack():
-        logits = forward_of(model, with_head=True)({"input_ids": ids}).logits[0, :-1]
-    return torch.nn.functional.cross_entropy(logits.float(), ids[0, 1:], reduction="none")

@@ -138,14 +138,21 @@ def _amplifiers(rows: Sequence[dict[str, Any]], name: str) -> Any:
 def _windows(rows: Sequence[dict[str, Any]]) -> Any:
     import altair as alt
 
-    base = alt.Chart(alt.Data(values=list(rows)))
-    points = base.mark_circle(size=60, opacity=0.7).encode(
-        x=alt.X("loss:Q", title="nats per token, one point per text", scale=alt.Scale(zero=False)),
-        y=alt.Y("keys:N", title=None, sort=list(dict.fromkeys(row["keys"] for row in rows))),
-        color=alt.Color("model:N"),
-        tooltip=["model:N", "keys:N", alt.Tooltip("loss:Q", format=".3f")],
-    )
-    return points.properties(width=380, height=120, title=f"A window of {rows[0]['window']} keys")
+    order = list(dict.fromkeys(row["keys"] for row in rows))
+    panels = []
+    for text in dict.fromkeys(row["text"] for row in rows):
+        base = alt.Chart(alt.Data(values=[row for row in rows if row["text"] == text]))
+        points = base.mark_circle(size=60, opacity=0.7).encode(
+            x=alt.X(
+                "loss:Q", title="nats per token, one point per text", scale=alt.Scale(zero=False)
+            ),
+            y=alt.Y("keys:N", title=None, sort=order, axis=alt.Axis(labelLimit=260)),
+            color=alt.Color("model:N"),
+            tooltip=["model:N", "keys:N", alt.Tooltip("loss:Q", format=".3f")],
+        )
+        title = f"A window of {rows[0]['window']} keys, text: {text}"
+        panels.append(points.properties(width=380, height=130, title=title))
+    return alt.vconcat(*panels)
 
 
 def _training(rows: Sequence[dict[str, Any]]) -> Any:
