@@ -270,7 +270,7 @@ def _trained(table: Rows, quick: bool) -> Claim:
         at_least=0.9,
         reason=(
             f"the {'scale' if quick else 'claim'}: with a quarter of the keys"
-            f" {percent(row['kept'])} is kept{' in a miniature that learned little' * quick}"
+            f" {percent(row['kept'])} is kept"
         ),
     )
 

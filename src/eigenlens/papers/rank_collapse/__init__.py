@@ -89,7 +89,7 @@ THOROUGH = Scale(
 )
 FULL = replace(
     THOROUGH,
-    seeds=24,
+    seeds=16,
     changed=6,
     inputs=8,
     authors=(SORT, HULL, replace(MEMORISE, data={**MEMORISE.data, "length": 64})),
