@@ -2,6 +2,7 @@
 
     python benchmarks/study.py time          ratios to the plain forward pass, in one run
     python benchmarks/study.py memory        peak memory at 400 and at 4,000 inputs
+    python benchmarks/study.py long          a long input: memory of its spectra alone
     python benchmarks/study.py others        hooks or output_attentions feeding IncrementalPCA
     python benchmarks/study.py accuracy      the sketch against the exact matrix spectra
 
@@ -194,6 +195,41 @@ def run_memory(few: int, many: int) -> list[dict[str, Any]]:
     return rows
 
 
+def run_long(name: str, length: int) -> list[dict[str, Any]]:
+    """Peak memory and processor time of one long input, plain and with its spectra.
+
+    Each in a process of its own, which reads 32 tokens before.
+    """
+    rows = []
+    for way in ("plain forward", "spectra within one input"):
+        options = ["--model", name, "--max-length", str(length), "--kind", way]
+        command = [sys.executable, __file__, "one", *options]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        rows.append(json.loads(run.stdout.splitlines()[-1]))
+    for row in rows:
+        row["× memory"] = row["peak MB"] / rows[0]["peak MB"]
+        row["× time"] = row["processor s"] / rows[0]["processor s"]
+    return rows
+
+
+def one_long(name: str, length: int, way: str) -> dict[str, Any]:
+    """One input of random tokens, in this process, with growth along all its lengths."""
+    model, statistic = load(name), WithinSpectra()
+    ids = torch.randint(model.config.vocab_size, (1, length))
+    forward = forward_of(model)
+    with torch.no_grad():
+        forward({"input_ids": ids[:, :32]})
+        begin = time.process_time()
+        if way == "plain forward":
+            forward({"input_ids": ids})
+        else:
+            with capture(model.backbone, statistic.update):
+                forward({"input_ids": ids})
+    taken = time.process_time() - begin
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"way": way, "length": length, "peak MB": memory, "processor s": taken}
+
+
 def other(kind: str, number: int, length: int) -> dict[str, Any]:
     """One way of having the leading row eigenspaces of all heads, timed in this process.
 
@@ -379,7 +415,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["time", "memory", "others", "other", "accuracy"])
+    parser.add_argument(
+        "what", choices=["time", "memory", "long", "one", "others", "other", "accuracy"]
+    )
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--max-inputs", type=int, default=1000)
@@ -391,6 +429,10 @@ def main() -> None:
         table(run_time(given.model, given.max_length, given.max_inputs))
     elif given.what == "memory":
         table(run_memory(given.few, given.many))
+    elif given.what == "long":
+        table(run_long(given.model, given.max_length))
+    elif given.what == "one":
+        print(json.dumps(one_long(given.model, given.max_length, given.kind)))
     elif given.what == "others":
         table(run_others(given.max_inputs, given.max_length))
     elif given.what == "other":
