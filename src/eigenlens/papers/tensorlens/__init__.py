@@ -114,7 +114,7 @@ def measure(scale: Scale, parts: Parts, seed: int, progress: Progress) -> Tables
         )
         for name in scale.catalogue
     }
-    found, missing = parts_by_model(parts, makes, progress, "exactness")
+    found, missing = parts_by_model(parts, makes, progress, "exactness-of-models")
     exact += [row for rows in found.values() for row in rows]
     derived: dict[str, Any] = {
         f"jacobian/{family}{'-as-started' * started}": partial(
