@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-SHARES = (0.5, 0.9, 0.95, 0.99)
-
 
 def dimension_at(explained: np.ndarray, share: float) -> int | None:
     """Return the fewest components that explain `share`; None if the curve never reaches it.

@@ -12,8 +12,9 @@ import numpy as np
 from ..captures import Head, Labels, Site, labelled, location
 from ..errors import EigenlensError
 from ..names import unknown_name
+from ..stats.within import SHARES
 from .centring import CENTRINGS, Centring
-from .dimension import SHARES, dimension_at, effective_rank, participation_ratio
+from .dimension import dimension_at, effective_rank, participation_ratio
 from .valid_rows import ValidRows
 
 Analysis = Literal["rows", "matrices"]

@@ -26,9 +26,10 @@ from torch import Tensor
 
 from ..captures import Head, Site
 from ..stats import RowMoments, RowSums
+from ..stats.within import SHARES
 from ..threads import eigh
 from .centring import CENTRINGS, Centring, row_mean, row_scatter
-from .dimension import SHARES, dimension_at, effective_rank, participation_ratio
+from .dimension import dimension_at, effective_rank, participation_ratio
 
 if TYPE_CHECKING:
     from .spectrum import Spectrum

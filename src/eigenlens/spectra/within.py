@@ -13,7 +13,7 @@ from ..captures import Head, Labels, Site, labelled
 from ..display import percent
 from ..errors import EigenlensError
 from ..names import unknown_name
-from .dimension import SHARES
+from ..stats.within import SHARES
 
 WithinKind = Literal["scores", "centred", "pattern", "weights"]
 KINDS = get_args(WithinKind)

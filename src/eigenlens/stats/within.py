@@ -17,7 +17,6 @@ from torch import Tensor
 
 from ..captures import AttentionCall, Site
 from ..errors import EigenlensError
-from ..spectra.dimension import SHARES
 from ..threads import decompose_batch
 from .statistic import State, add_sites, by_site
 
@@ -26,6 +25,8 @@ What = Literal["scores", "centred", "pattern", "weights"]
 
 A study keeps the weights of the heads beside them, with 0 tokens.
 """
+SHARES = (0.5, 0.9, 0.95, 0.99)
+"""Shares of the energy, or of the variance, at which dimensions are counted."""
 SHORTEST = 32
 """The least number of tokens at which growth with length is measured."""
 PATTERN_TOKENS = 256

@@ -11,8 +11,8 @@ import numpy as np
 from ..captures import Head
 from ..display import percent
 from ..run.result import Rows, TitledTable
-from ..spectra.dimension import SHARES
 from ..spectra.sentences import dimension_sentence
+from ..stats.within import SHARES
 
 if TYPE_CHECKING:
     from .result import Study

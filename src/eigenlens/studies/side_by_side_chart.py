@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..display import percent
-from ..spectra.dimension import SHARES
+from ..stats.within import SHARES
 from .side_by_side import MEASURES, measured
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from ..captures.sites import field_of
 from ..run.schema import LAYER, check_schema
 from ..spectra.bases import Scope
 from ..spectra.centring import CENTRINGS
-from ..spectra.dimension import SHARES
 from ..spectra.spectrum import Spectrum
 from ..spectra.valid_rows import ValidRows
 from ..stats import Pairs
@@ -23,7 +22,7 @@ from ..stats.queries_keys import VECTOR_SHAPES
 from ..stats.rows import shapes_of
 from ..stats.shapes import FLOATS, check_tensors
 from ..stats.statistic import by_site
-from ..stats.within import WITHIN_SHAPES, kind_of
+from ..stats.within import SHARES, WITHIN_SHAPES, kind_of
 from .options import KEPT_VECTORS
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from ..captures import Head, Site
 from ..display import percent
 from ..run.result import Rows, TitledTable
 from ..spectra.centring import CENTRINGS
-from ..spectra.dimension import SHARES
 from ..spectra.sentences import ALL_ROWS, masked_rows
 from ..spectra.spectrum import Spectrum
 from ..spectra.within import IN_WORDS
+from ..stats.within import SHARES
 from .side_by_side import dimension_tables
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...display import percent
-from ...spectra.dimension import SHARES
 from ...spectra.within import IN_WORDS
+from ...stats.within import SHARES
 from ..claims import Claim, Tables
 from ..verdicts import judged_along, out_of_reach
 

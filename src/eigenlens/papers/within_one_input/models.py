@@ -12,9 +12,9 @@ from ...captures import AttentionCall, Site, SiteInfo, capture
 from ...display import percent
 from ...models.forward import forward_of
 from ...models.load import Model, load
-from ...spectra.dimension import SHARES
 from ...spectra.within import IN_WORDS, Within, WithinKind, WithinSpectrum, within_spectra
 from ...stats import WithinSpectra
+from ...stats.within import SHARES
 from ...studies.weight_spectra import weight_spectra
 from ..inputs import make_batches
 from .inputs import KINDS, Kind, controlled

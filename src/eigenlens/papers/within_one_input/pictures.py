@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...display import percent
-from ...spectra.dimension import SHARES
 from ...spectra.within import IN_WORDS
+from ...stats.within import SHARES
 from ..claims import Tables
 from ..line_chart import line_chart
 
