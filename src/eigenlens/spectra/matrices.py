@@ -24,9 +24,9 @@ class MatrixBasis:
     Held-out samples are projected on the basis once.
 
     The basis is `[Z, μ/‖μ‖ | U, Pμ/‖Pμ‖]`, (2r+2, N), a vector a row: Z and U the centred and
-    row-centred eigenvectors. The raw ones lie in the span of Z and μ, as eigenvectors of `Z Λ Zᵀ + n μμᵀ = W D
-    Wᵀ` with W = [Z, μ/‖μ‖] and D = diag(Λ, n‖μ‖²): they are `W D^½ y` for eigenvectors y of `D^½
-    (WᵀW) D^½`.
+    row-centred eigenvectors. The raw ones lie in the span of Z and μ, as eigenvectors of `Z Λ Zᵀ +
+    n μμᵀ = W D Wᵀ` with W = [Z, μ/‖μ‖] and D = diag(Λ, n‖μ‖²): they are `W D^½ y` for eigenvectors
+    y of `D^½ (WᵀW) D^½`.
     """
 
     def __init__(self, factor: Factor, pairs: Pairs, basis: Tensor) -> None:

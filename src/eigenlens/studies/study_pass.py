@@ -26,7 +26,7 @@ from ..models.forward import forward_of
 from ..models.load import Model
 from ..passes.model_ref import ModelRef
 from ..passes.shards import ShardBatches, to_device
-from ..run.arrays import as_arrays, as_tensors
+from ..run.arrays import aligned, as_arrays, as_tensors
 from ..run.checkpoints import pack_states, unpack_states
 from ..run.shards import Tick
 from ..stats import (
@@ -73,7 +73,7 @@ class Pass:
         return {**vars(self), **arrays, "runner": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        tensors = {name: as_tensors(state[name]) for name in ("sketch_tests", "bases")}
+        tensors = {name: aligned(as_tensors(state[name])) for name in ("sketch_tests", "bases")}
         vars(self).update({**state, **tensors})
 
     def run(self, content: ShardBatches, tick: Tick) -> State:
