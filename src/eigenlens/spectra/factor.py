@@ -109,16 +109,16 @@ def exact_factor(sums: MatrixSums, pairs: Pairs, most: int, head: int) -> Factor
 
     Cost: 2·n²·N.
     """
-    x = sums.sketch[head].double()  # (n, N)
-    mean = x.mean(0)
-    x = x - mean
-    number, root = float(len(x)), torch.eye(len(x), dtype=torch.float64)
-    return _factor(x, root, x @ x.T, mean, number, sums, head, pairs, most, exact=True)
+    samples = sums.sketch[head]
+    number = float(len(samples))
+    mean = sums.first[head] / number
+    x = torch.sub(samples, mean)  # (n, N) float64
+    return _factor(x, None, x @ x.T, mean, number, sums, head, pairs, most, exact=True)
 
 
 def _factor(
     rows: Tensor,
-    root: Tensor,
+    root: Tensor | None,
     gram: Tensor,
     mean: Tensor,
     number: float,
@@ -136,10 +136,11 @@ def _factor(
     """
     means = torch.cat([pairs.row_means(some.double()) for some in rows.split(ROWS)])  # (m, T)
     less = gram - (means * pairs.row_counts) @ means.T
-    rows = rows.float()
-    centred = _half(rows, root, gram, most)
-    row_centred = _half(rows, root, less, most)
-    row_centred.vectors = pairs.less_row_means(row_centred.vectors)
+    (values, w), (less_values, u) = (_eigen(each, root, most) for each in (gram, less))
+    vectors = torch.cat([w, u], 1).T.float() @ rows.float()  # of both at once: (r + r', N)
+    vectors[len(values) :] = pairs.less_row_means(vectors[len(values) :])
+    centred = Half(vectors[: len(values)], values)
+    row_centred = Half(vectors[len(values) :], less_values)
     energy, row_energy = float(sums.squares[head].sum()), float(sums.row_energy[head])
     # n samples: rank n − 1
     complete = exact and len(gram) <= most + 1
@@ -194,14 +195,15 @@ def _leading(halves: list[Half], number: int) -> list[Tensor]:
 
 def _leading_of(columns: Tensor, most: int) -> Half:
     """Return the leading eigenvectors of `B Bᵀ` for B as `columns` (m, N)."""
-    gram = (columns @ columns.T).double()
-    return _half(columns, None, gram, most)
+    values, w = _eigen((columns @ columns.T).double(), None, most)
+    return Half(w.T.float() @ columns, values)
 
 
-def _half(rows: Tensor, root: Tensor | None, gram: Tensor, most: int) -> Half:
-    """Return the leading eigenvectors of `B Bᵀ`, `B = rowsᵀ root`, from `rows rowsᵀ` (m, m).
+def _eigen(gram: Tensor, root: Tensor | None, most: int) -> tuple[Tensor, Tensor]:
+    """Return the leading λ of `B Bᵀ`, `B = rowsᵀ root`, and the coefficients of its eigenvectors.
 
-    The eigenvectors w of `BᵀB = rootᵀ gram root` give `B w / √λ`.
+    `gram` is `rows rowsᵀ` (m, m). The eigenvectors w of `BᵀB = rootᵀ gram root` give `B w / √λ`,
+    which is `rowsᵀ` times the coefficients (m, r).
     """
     gram = gram if root is None else root.T @ gram @ root
     with one_thread():
@@ -209,5 +211,4 @@ def _half(rows: Tensor, root: Tensor | None, gram: Tensor, most: int) -> Half:
     values, w = values.flip(0)[:most], w.flip(1)[:, :most]
     real = values > values[:1].clamp_min(1e-30) * 1e-10
     w = w[:, real] / values[real].sqrt()
-    w = w if root is None else root @ w
-    return Half(w.T.float() @ rows, values[real])
+    return values[real], w if root is None else root @ w
