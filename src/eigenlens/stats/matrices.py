@@ -50,6 +50,8 @@ class MatrixSketch:
     tests: dict[Site, Tensor]  # site → Ωᵀ (H, ℓ, N)
     of: Literal["scores", "pattern"] = "scores"
     sites: dict[Site, MatrixSums] = field(default_factory=dict)
+    # memory for the sketches of sites: fresh pages cost more than the product that fills them
+    spare: dict[Site, Tensor] = field(default_factory=dict, repr=False)
     _space: Workspace = field(default_factory=Workspace, repr=False)
 
     @classmethod
@@ -80,7 +82,13 @@ class MatrixSketch:
         if sums.sketch.numel():
             sums.sketch.baddbmm_(weights, samples)
         else:
-            sums.sketch = weights @ samples
+            spare, tests = self.spare.pop(site, None), self.tests[site]
+            fits = (
+                spare is not None
+                and spare.shape == tests.shape
+                and (spare.dtype, spare.device) == (samples.dtype, samples.device)
+            )
+            sums.sketch = torch.bmm(weights, samples, out=spare if fits else None)
         self.sites[site] = sums
 
     def merge(self, other: Self) -> None:

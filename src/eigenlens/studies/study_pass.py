@@ -40,6 +40,7 @@ from ..stats import (
     Statistic,
     WithinSpectra,
 )
+from ..stats.statistic import by_site
 from .diagnostic_runner import DiagnosticRunner, diagnostics_of
 from .options import Options
 from .survey import DepthForm, WithinForm, longest_of
@@ -67,10 +68,12 @@ class Pass:
     within: WithinForm | None = None
     # made once for the model; every shard begins with a fresh copy
     runner: DiagnosticRunner | None = field(default=None, repr=False)
+    # sketches of a shard that was merged, whose memory the next shard uses
+    _spare: dict[Site, Tensor] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         arrays = {name: as_arrays(getattr(self, name)) for name in ("sketch_tests", "bases")}
-        return {**vars(self), **arrays, "runner": None}
+        return {**vars(self), **arrays, "runner": None, "_spare": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         tensors = {name: aligned(as_tensors(state[name])) for name in ("sketch_tests", "bases")}
@@ -86,6 +89,8 @@ class Pass:
             self.sketch_tests = to_device(self.sketch_tests, model.device)
             self.bases = to_device(self.bases, model.device)
             statistics, depth = self.statistics(), self.depth_metrics()
+            if isinstance(sketch := statistics.get("matrices"), MatrixSketch):
+                sketch.spare, self._spare = self._spare, {}
             within, runner = self.within_spectra(), self._fresh_runner(model)
             shown = CaptureRun(statistics, within, depth, runner, self.options.before_rope)
             forward, done = forward_of(model), 0
@@ -109,6 +114,11 @@ class Pass:
         for name, statistic in one.items():
             statistic.merge(other[name])
         return pack_states(one)
+
+    def recycle(self, state: State) -> None:
+        if self.matrices == "sketch":
+            own = by_site(unpack_states(state, ["matrices"])["matrices"])
+            self._spare = {site: parts["sketch"] for site, parts in own.items()}
 
     def _everything(self, state: State) -> dict[str, Any]:
         alongside = {"depth": self.depth_metrics(state), "within": self.within_spectra(state)}
