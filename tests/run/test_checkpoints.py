@@ -167,3 +167,18 @@ def test_writing_takes_a_twentieth_of_the_time_at_most(tmp_path, monkeypatch):
     assert not kept.due()
     now[0] = 41.0 + 201
     assert kept.due()
+
+
+def test_a_large_first_one_waits_until_it_takes_a_twentieth_too(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
+    kept = Checkpoints(tmp_path, seconds=30, _last=0.0)
+    kept.expect(int(5 * checkpoints.WRITTEN_PER_SECOND))
+    now[0] = 99.0
+    assert not kept.due()
+    now[0] = 101.0
+    assert kept.due()
+    kept.save({"at": 1}, state_of(1))  # it took no time at all
+    kept.expect(int(5 * checkpoints.WRITTEN_PER_SECOND))
+    now[0] = 101.0 + 31
+    assert kept.due()

@@ -113,3 +113,15 @@ def test_the_engine_in_force_is_the_innermost_and_its_threads_hold_only_inside()
         assert choose_engine(given) is given
     assert torch.get_num_threads() == mine
     assert type(choose_engine()) is Local
+
+
+def test_a_job_gets_back_what_was_merged_while_its_group_goes_on():
+    """Neither the state that the others are merged into, nor the last one of a group."""
+    given = []
+
+    class Thrifty(Spelling):
+        def recycle(self, state):
+            given.append(state)
+
+    fold(Thrifty(), 11)
+    assert given == ["1", "2", "3", "4", "5", "6", "9"]

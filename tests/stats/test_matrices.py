@@ -75,3 +75,21 @@ def test_too_many_inputs_for_the_exact_form_are_refused():
     gram = MatrixGram(most=5)
     with pytest.raises(EigenlensError, match="at most 5 inputs"):
         gram.update(call("full", batch=6))
+
+
+@pytest.mark.parametrize("like", [torch.float32, torch.float64])
+def test_memory_that_is_used_again_does_not_change_a_sketch(like):
+    """What was in it does not matter, and memory of another kind is not used."""
+    pilot = MatrixGram()
+    pilot.update(call("full", batch=6, seed=1))
+    tests = MatrixSketch.from_pilot(pilot).tests
+    (site,) = tests
+    fresh, again = (MatrixSketch(dict(tests)) for _ in range(2))
+    again.spare[site] = spare = torch.full_like(tests[site], torch.nan, dtype=like)
+    for sketch in (fresh, again):
+        for seed in (2, 3):
+            sketch.update(call("full", batch=6, seed=seed))
+    assert torch.equal(again.sites[site].sketch, fresh.sites[site].sketch)
+    assert not again.spare
+    used = again.sites[site].sketch.data_ptr() == spare.data_ptr()
+    assert used == (like == fresh.sites[site].sketch.dtype)

@@ -41,10 +41,10 @@ def makers(form):
     }
     if form in FIXED:
         tests = MatrixSketch.from_pilot(pilot(form)).tests
-        bases = {str(site): x[:, :, :4] for site, x in tests.items()}
+        bases = {str(site): x[:, :4] for site, x in tests.items()}
         bases |= {
-            "self/0/layer": tests[Site("self", 0)][0, :, :3],
-            "self/stack": tests[Site("self", 1)][1, :, :3],
+            "self/0/layer": tests[Site("self", 0)][0, :3],
+            "self/stack": tests[Site("self", 1)][1, :3],
         }
         rows |= {
             "sketch": lambda: MatrixSketch(tests),

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import EigenlensError
 from ..models.load import Model
 
 
@@ -14,10 +15,16 @@ from ..models.load import Model
 def sample_ids(model: Model, number: int, length: int, seed: int) -> Tensor:
     """`number` texts of `length` tokens, (number, length), each token drawn from the model.
 
-    They begin with its start token, and no other special token is drawn, so the texts go on.
+    They begin with its start token, or where its tokenizer has none with the token that ends
+    documents. No other special token is drawn, so the texts go on.
     """
     module: Any = model.module
-    start = model.tokenizer.bos_token_id
+    known = (model.tokenizer.bos_token_id, model.tokenizer.eos_token_id)
+    start = next((token for token in known if token is not None), None)
+    if start is None:
+        raise EigenlensError(
+            f"{model.name} cannot sample a text: its tokenizer has no token that starts or ends one"
+        )
     ids = torch.full((number, 1), start, device=model.device)
     generator = torch.Generator(device=model.device).manual_seed(seed)
     cache = None

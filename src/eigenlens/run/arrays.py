@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+ALIGNMENT = 64
+"""Torch's own tensors begin at a multiple of so many bytes."""
+
 
 def as_arrays(state: Any) -> Any:
     """Return a dictionary with its tensors as arrays; other values stay as they are."""
@@ -26,6 +29,22 @@ def as_tensors(state: Any, own: bool = False) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
         return {
-            name: torch.from_numpy(np.array(x) if own else x) if isinstance(x, np.ndarray) else x
-            for name, x in state.items()
+            name: _tensor(x, own) if isinstance(x, np.ndarray) else x for name, x in state.items()
         }
+
+
+def _tensor(x: np.ndarray, own: bool) -> Tensor:
+    found = torch.from_numpy(x)
+    return found.clone() if own else found
+
+
+def aligned(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a dictionary whose tensors begin where torch's own do.
+
+    From files and messages they begin anywhere, and a product with them may sum in another order,
+    to other last bits.
+    """
+    return {
+        name: x.clone() if x.device.type == "cpu" and x.data_ptr() % ALIGNMENT else x
+        for name, x in state.items()
+    }

@@ -11,9 +11,12 @@ from typing import Any
 
 from ..errors import EigenlensError, EigenlensWarning
 from ..stats import State, Statistic
+from .arrays import aligned
 from .files import read_json, read_tensors, seal, sha256, write_json, write_tensors
 
 TURNS = 2
+WRITTEN_PER_SECOND = 200e6
+"""Bytes that are written and digested in a second, until a checkpoint has shown it."""
 
 
 @dataclass
@@ -23,7 +26,8 @@ class Checkpoints:
     Each is a file of tensors and a JSON file. The JSON file is written last and holds digests of
     the tensors, of the files that the checkpoint builds on, and of itself. If a checkpoint was cut
     short or changed, the older one is used. A checkpoint is written at most every `seconds`, and
-    writing takes at most a twentieth of the time.
+    writing takes at most a twentieth of the time: the first one is expected to take as long as its
+    size says (`expect`).
     """
 
     folder: Path
@@ -40,6 +44,11 @@ class Checkpoints:
     def any(self) -> bool:
         """Whether a checkpoint has been written."""
         return self._number > 0
+
+    def expect(self, size: int) -> None:
+        """Say how many bytes the first checkpoint would write; later ones are timed."""
+        if not self.any:
+            self._cost = size / WRITTEN_PER_SECOND
 
     def save(
         self, standing: Mapping[str, Any], state: State, builds_on: Sequence[str] = ()
@@ -88,7 +97,7 @@ class Checkpoints:
                         raise EigenlensError(
                             f"{self.folder / name} has changed since it was written"
                         )
-                state = read_tensors(self.folder / f"checkpoint-{turn}.safetensors")
+                state = aligned(read_tensors(self.folder / f"checkpoint-{turn}.safetensors"))
             except EigenlensError as error:
                 damaged.append(str(error))
                 continue

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import torch
 
 from ..errors import EigenlensError
-from .shards import Failure, Job, PartialFold, Shard, Tick, stop_error
+from .shards import Failure, Job, PartialFold, Recycles, Shard, Tick, stop_error
 
 S = TypeVar("S")
 OnFailure = Literal["stop", "partial"]
@@ -99,7 +99,12 @@ class Local:
                         raise stop_error(shard, error) from error
                     failed = (*failed, Failure.of(shard, error))
                 else:
-                    state = new if state is None else job.merge(state, new)
+                    if state is None:
+                        state = new
+                    else:
+                        state = job.merge(state, new)
+                        if isinstance(job, Recycles) and i < len(shards):
+                            job.recycle(new)
                     del new  # not to be held beside the next one
                 done += shard.size
                 at = PartialFold(number, i, i == len(shards), state, failed)

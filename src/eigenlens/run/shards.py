@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -61,6 +61,14 @@ class Job(Protocol[S]):
 
     def merge(self, mine: S, theirs: S) -> S:
         """Merge two states; `mine` may be changed and is not used again; `theirs` is kept."""
+
+
+@runtime_checkable
+class Recycles(Protocol):
+    """A job that fills the memory of one shard again for the next."""
+
+    def recycle(self, state: Any) -> None:
+        """Take a state that was merged and that nobody uses any more."""
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,14 @@ class MatrixBasis:
 
     Held-out samples are projected on the basis once.
 
-    The basis is `[Z, μ/‖μ‖ | U, Pμ/‖Pμ‖]` (N, 2r+2): Z and U the centred and row-centred
-    eigenvectors. The raw ones lie in the span of Z and μ, as eigenvectors of `Z Λ Zᵀ + n μμᵀ = W D
-    Wᵀ` with W = [Z, μ/‖μ‖] and D = diag(Λ, n‖μ‖²): they are `W D^½ y` for eigenvectors y of `D^½
-    (WᵀW) D^½`.
+    The basis is `[Z, μ/‖μ‖ | U, Pμ/‖Pμ‖]`, (2r+2, N), a vector a row: Z and U the centred and
+    row-centred eigenvectors. The raw ones lie in the span of Z and μ, as eigenvectors of `Z Λ Zᵀ +
+    n μμᵀ = W D Wᵀ` with W = [Z, μ/‖μ‖] and D = diag(Λ, n‖μ‖²): they are `W D^½ y` for eigenvectors
+    y of `D^½ (WᵀW) D^½`.
     """
 
     def __init__(self, factor: Factor, pairs: Pairs, basis: Tensor) -> None:
-        # basis (N, 2r+2) is filled here
+        # basis (2r+2, N) is filled here
         self.number, self.exact, self.basis = factor.number, factor.exact, basis
         less = pairs.less_row_means(factor.mean)
         self.lengths = {"centred": factor.mean.norm(), "row-centred": less.norm()}  # ‖μ‖, ‖Pμ‖
@@ -38,16 +38,16 @@ class MatrixBasis:
             "centred": (factor.centred, factor.mean),
             "row-centred": (factor.row_centred, less),
         }
-        column = 0
+        row = 0
         self.means: dict[str, Tensor] = {}  # Wᵀμ and [U, …]ᵀPμ
         for name, (half, mean) in halves.items():
             unit = mean / self.lengths[name].clamp_min(1e-300)
-            size = half.vectors.shape[1]
-            basis[:, column : column + size] = half.vectors
-            basis[:, column + size] = unit
-            column += size + 1
+            size = len(half.vectors)
+            basis[row : row + size] = half.vectors
+            basis[row + size] = unit
+            row += size + 1
             self.means[name] = torch.cat(
-                [(mean.float() @ half.vectors).double(), self.lengths[name][None]]
+                [(half.vectors @ mean.float()).double(), self.lengths[name][None]]
             )
         n, values = factor.number, factor.centred.values
         gram = torch.eye(len(values) + 1, dtype=torch.float64)
@@ -79,14 +79,14 @@ class MatrixBasis:
         """Return the leading eigenvectors, (k, N)."""
         r = self.rank
         if centring == "raw":
-            return (self.basis[:, : r + 1] @ self.raw_coefficients[:, :number].float()).T
+            return self.raw_coefficients[:, :number].T.float() @ self.basis[: r + 1]
         start = 0 if centring == "centred" else r + 1
-        return self.basis[:, start : start + min(number, r)].T
+        return self.basis[start : start + min(number, r)]
 
     def energies(
         self, sums: ProjectionSums, entry: int, centring: Centring
     ) -> tuple[Tensor, float]:
-        """Return held-out variance per eigenvector and in all, from moments of `a = basisᵀ x`."""
+        """Return held-out variance per eigenvector and in all, from moments of `a = basis x`."""
         r = self.rank
         block = slice(r + 1, 2 * r + 2) if centring == "row-centred" else slice(0, r + 1)
         second, first = sums.second[entry, block, block], sums.first[entry, block]
@@ -115,7 +115,7 @@ class MatrixAnalysis:
     ) -> None:
         self.pairs: dict[Site, Pairs] = {}
         self.bases: dict[Scope, list[MatrixBasis]] = {}
-        # as `MatrixProjection` wants them: (H, N, m), (N, m) of a layer or stack
+        # as `MatrixProjection` wants them: (H, m, N), (m, N) of a layer or stack
         self.projection_bases: dict[str, Tensor] = {}
         self.rank = rank
         layers: dict[str, list[tuple[Site, Factor]]] = {}
@@ -151,7 +151,8 @@ class MatrixAnalysis:
     def _add(self, scope: Scope, factors: list[Factor], pairs: Pairs) -> None:
         factors = [factor.leading(self.rank) for factor in factors]
         vectors = factors[0].centred.vectors
-        together = vectors.new_empty(len(factors), len(vectors), 2 * vectors.shape[1] + 2)
+        rank, N = vectors.shape
+        together = vectors.new_empty(len(factors), 2 * rank + 2, N)
         self.bases[scope] = map_in_threads(
             lambda pair: MatrixBasis(pair[0], pairs, pair[1]), list(zip(factors, together))
         )
@@ -177,7 +178,7 @@ class MatrixAnalysis:
     def spectra(self, groups: Sequence[dict[Key, Energies]]) -> list[Spectrum]:
         made = []
         for scope, bases in self.bases.items():
-            number, dimensions = bases[0].number, bases[0].basis.shape[0]
+            number, dimensions = bases[0].number, bases[0].basis.shape[1]
             for centring in CENTRINGS:
                 scale = normaliser(number, centring)
                 values = torch.stack([basis.values[centring] for basis in bases]) / scale

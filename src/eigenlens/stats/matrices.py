@@ -24,7 +24,7 @@ class MatrixSums:
     first: Tensor  # (H, N) Σ x
     squares: Tensor  # (H, N) Σ x²
     row_energy: Tensor  # (H,) Σ_i n_i r_i², the energy of the row means
-    sketch: Tensor  # (H, N, ℓ) Σ x xᵀ Ω, or the samples themselves (H, inputs, N) in the exact form
+    sketch: Tensor  # (H, ℓ, N) Σ Ωᵀx xᵀ, or the samples themselves (H, inputs, N) in the exact form
 
     def add_(self, other: MatrixSums) -> MatrixSums:
         for part in fields(self)[1:]:
@@ -36,7 +36,8 @@ class MatrixSums:
 class MatrixSketch:
     """The range of `C = Σ x xᵀ` in N = n² dimensions, without forming C.
 
-    It sums `Y = C Ω`, with a fixed Ω (N, ℓ) per head.
+    It sums `Yᵀ = Ωᵀ C`, with a fixed Ωᵀ (ℓ, N) per head; rows of pairs, as samples are, so that no
+    matrix is ever turned.
 
     `Y` is linear in C, so shards that share Ω add. Ω holds the first ℓ inputs themselves
     (`from_pilot`): drawn from the distribution whose covariance is sought, they lie along its
@@ -46,9 +47,11 @@ class MatrixSketch:
     bytes per head, float32, for Y and Ω.
     """
 
-    tests: dict[Site, Tensor]  # site → Ω (H, N, ℓ)
+    tests: dict[Site, Tensor]  # site → Ωᵀ (H, ℓ, N)
     of: Literal["scores", "pattern"] = "scores"
     sites: dict[Site, MatrixSums] = field(default_factory=dict)
+    # memory for the sketches of sites: fresh pages cost more than the product that fills them
+    spare: dict[Site, Tensor] = field(default_factory=dict, repr=False)
     _space: Workspace = field(default_factory=Workspace, repr=False)
 
     @classmethod
@@ -59,10 +62,10 @@ class MatrixSketch:
             samples = sums.sketch  # (H, ℓ, N)
             if not samples.numel():
                 continue
-            omega = (samples - samples.mean(1, keepdim=True)).transpose(1, 2).contiguous()
-            sketch.tests[site] = omega / omega.norm(dim=1, keepdim=True).clamp_min(1e-12)
-            start = torch.zeros_like(sketch.tests[site])
-            start.baddbmm_(samples.transpose(1, 2), samples @ sketch.tests[site])
+            omega = samples - samples.mean(1, keepdim=True)
+            omega /= omega.norm(dim=2, keepdim=True).clamp_min(1e-12)
+            sketch.tests[site] = omega
+            start = (omega @ samples.mT) @ samples
             sketch.sites[site] = MatrixSums(**{**vars(sums), "sketch": start})
         return sketch
 
@@ -75,10 +78,17 @@ class MatrixSketch:
         if found is None:
             return
         samples, sums = found
-        omega = self.tests[site]  # (H, N, ℓ)
-        if not sums.sketch.numel():
-            sums.sketch = torch.zeros_like(omega)
-        sums.sketch.baddbmm_(samples.transpose(1, 2), samples @ omega)
+        weights = self.tests[site] @ samples.mT  # Ωᵀx of every input: (H, ℓ, B)
+        if sums.sketch.numel():
+            sums.sketch.baddbmm_(weights, samples)
+        else:
+            spare, tests = self.spare.pop(site, None), self.tests[site]
+            fits = (
+                spare is not None
+                and spare.shape == tests.shape
+                and (spare.dtype, spare.device) == (samples.dtype, samples.device)
+            )
+            sums.sketch = torch.bmm(weights, samples, out=spare if fits else None)
         self.sites[site] = sums
 
     def merge(self, other: Self) -> None:

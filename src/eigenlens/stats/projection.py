@@ -16,7 +16,7 @@ from .workspace import Workspace
 
 @dataclass
 class ProjectionSums:
-    """Sums over held-out inputs, with `a = Zᵀx` for a basis Z (N, m).
+    """Sums over held-out inputs, with `a = Zx` for a basis Z (m, N), a vector a row.
 
     In the basis of a head, one entry per head; in the basis of a layer or stack, the sum over its
     heads.
@@ -38,8 +38,8 @@ class MatrixProjection:
 
     Cost: `3·N·m` per head; memory `8·m²` bytes.
 
-    `bases` maps a name to Z: `encoder/3` → (H, N, m) by head, `encoder/3/layer` → (N, m),
-    `encoder/stack` → (N, m).
+    `bases` maps a name to Z: `encoder/3` → (H, m, N) by head, `encoder/3/layer` → (m, N),
+    `encoder/stack` → (m, N).
     """
 
     bases: dict[str, Tensor]
@@ -53,7 +53,7 @@ class MatrixProjection:
         if site not in self.bases:
             return
         found = matrix_samples(call, self.of, None, self._space)
-        if found is None or found[0].shape[2] != self.bases[site].shape[1]:
+        if found is None or found[0].shape[2] != self.bases[site].shape[2]:
             return
         samples, site_sums = found
         energy, row_energy = site_sums.squares.sum(1), site_sums.row_energy
@@ -65,7 +65,7 @@ class MatrixProjection:
             # (h, B, m)
             a = (samples.view(1, -1, samples.shape[2]) if pooled else samples).to(
                 basis.dtype
-            ) @ basis
+            ) @ basis.mT
             new = ProjectionSums(
                 number=site_sums.number * (len(samples) if pooled else 1),
                 energy=energy.sum(0, keepdim=True) if pooled else energy,

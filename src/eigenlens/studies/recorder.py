@@ -144,7 +144,7 @@ def fit(run: StudyRun) -> None:
     run.unsaved.append(FITTED)
     run.stage = "held"
     # a long run: on disk before the bases take its place
-    if run.checkpoints.due() or run.checkpoints.any:
+    if run.due() or run.checkpoints.any:
         run.save(PartialFold(-1, 0, True, None))
 
 
@@ -211,7 +211,7 @@ def _complete_groups(
             if part.state is not None and run.diagnostics is not None:
                 run.diagnostics.take(part.state, job.diagnosed)
             yield part
-        if run.checkpoints.due():
+        if run.due(part):
             run.save(part)
         del part  # not to be held while the next one is made
 

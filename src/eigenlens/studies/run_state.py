@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ..data.inputs import Inputs
 from ..data.split import FIT
+from ..run.arrays import aligned
 from ..run.checkpoints import Checkpoints, pack_states, unpack_states
 from ..run.engine import Engine
 from ..run.files import read_tensors, write_tensors
@@ -102,10 +103,10 @@ class StudyRun:
         tests = None
         if matrix == "sketch" and run.stage != "pilot":
             run.builds_on.append(PILOT)
-            tests = read_tensors(work / PILOT)
+            tests = aligned(read_tensors(work / PILOT))
         if run.stage == "held":
             run.builds_on.append(FITTED)
-            run.restored, state = state, read_tensors(work / FITTED)
+            run.restored, state = state, aligned(read_tensors(work / FITTED))
         run.fit = run.fit_job(tests).statistics(state)
         return run
 
@@ -155,6 +156,15 @@ class StudyRun:
                 mine |= {f"{name}:{key}": x for key, x in found.state().items()}
         diagnostics = {} if self.diagnostics is None else self.diagnostics.state()
         return {**mine, **diagnostics}
+
+    def due(self, part: PartialFold[State] | None = None) -> bool:
+        """Whether it is time for a checkpoint; `part` is the current shard group."""
+        if not self.checkpoints.any:
+            parts = [*self.state().values(), *((part and part.state) or {}).values()]
+            if PILOT in self.unsaved:
+                parts += self.sketch_tests.values()
+            self.checkpoints.expect(sum(x.nbytes for x in parts))
+        return self.checkpoints.due()
 
     def save(self, part: PartialFold[State]) -> None:
         """Write a checkpoint; `part` is the current shard group."""

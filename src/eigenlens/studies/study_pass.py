@@ -26,7 +26,7 @@ from ..models.forward import forward_of
 from ..models.load import Model
 from ..passes.model_ref import ModelRef
 from ..passes.shards import ShardBatches, to_device
-from ..run.arrays import as_arrays, as_tensors
+from ..run.arrays import aligned, as_arrays, as_tensors
 from ..run.checkpoints import pack_states, unpack_states
 from ..run.shards import Tick
 from ..stats import (
@@ -40,6 +40,7 @@ from ..stats import (
     Statistic,
     WithinSpectra,
 )
+from ..stats.statistic import by_site
 from .diagnostic_runner import DiagnosticRunner, diagnostics_of
 from .options import Options
 from .survey import DepthForm, WithinForm, longest_of
@@ -69,13 +70,15 @@ class Pass:
     within: WithinForm | None = None
     # made once for the model; every shard begins with a fresh copy
     runner: DiagnosticRunner | None = field(default=None, repr=False)
+    # sketches of a shard that was merged, whose memory the next shard uses
+    _spare: dict[Site, Tensor] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         arrays = {name: as_arrays(getattr(self, name)) for name in ("sketch_tests", "bases")}
-        return {**vars(self), **arrays, "runner": None}
+        return {**vars(self), **arrays, "runner": None, "_spare": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        tensors = {name: as_tensors(state[name]) for name in ("sketch_tests", "bases")}
+        tensors = {name: aligned(as_tensors(state[name])) for name in ("sketch_tests", "bases")}
         vars(self).update({**state, **tensors})
 
     def run(self, content: ShardBatches, tick: Tick) -> State:
@@ -88,6 +91,8 @@ class Pass:
             self.sketch_tests = to_device(self.sketch_tests, model.device)
             self.bases = to_device(self.bases, model.device)
             statistics, depth = self.statistics(), self.depth_metrics()
+            if isinstance(sketch := statistics.get("matrices"), MatrixSketch):
+                sketch.spare, self._spare = self._spare, {}
             within, runner = self.within_spectra(), self._fresh_runner(model)
             shown = CaptureRun(statistics, within, depth, runner, self.options.before_rope)
             forward, done = forward_of(model), 0
@@ -111,6 +116,11 @@ class Pass:
         for name, statistic in one.items():
             statistic.merge(other[name])
         return pack_states(one)
+
+    def recycle(self, state: State) -> None:
+        if self.matrices == "sketch":
+            own = by_site(unpack_states(state, ["matrices"])["matrices"])
+            self._spare = {site: parts["sketch"] for site, parts in own.items()}
 
     def _everything(self, state: State) -> dict[str, Any]:
         alongside = {"depth": self.depth_metrics(state), "within": self.within_spectra(state)}
@@ -258,9 +268,16 @@ class CaptureRun:
 
 
 def _check_finite(sums: State) -> None:
-    """Raise an error if a state is not finite, while it is known which inputs it came from."""
+    """Raise an error if a state is not finite, while it is known which inputs it came from.
+
+    The extremes of a tensor say so without a mask of its size.
+    """
     for name, x in sums.items():
-        if not bool(torch.isfinite(x).all()):
+        if (
+            x.is_floating_point()
+            and x.numel()
+            and not bool(torch.stack(x.aminmax()).isfinite().all())
+        ):
             part = name.partition(":")[0]
             raise EigenlensError(
                 f"its {IN_WORDS.get(part, part)} are not finite; check the model and its inputs"
