@@ -132,11 +132,9 @@ def test_the_sentence_says_both_counts(real):
     _, study, _ = real
     middle = np.median([one.dimension(0.9) for one in study.within.whole("centred")])
     assert "of 64 dimensions for 90 % of their held-out variance" in study.sentence
-    assert (
-        f"Within one input of 64 tokens, the scores of the median head need {middle:g} of 32"
-        in (study.sentence)
-    )
-    assert "directions that serve every input" in study.sentence
+    median = f"row-centred scores of the median head need {middle:g} of 32 for 90 %"
+    assert median in study.sentence
+    assert "which has components of its own" in study.sentence
 
 
 def test_every_number_is_in_the_json_and_every_table_is_printed(real, capsys):
@@ -256,7 +254,7 @@ def test_a_study_without_other_statistics_is_complete(llama, long_text, tmp_path
         el.study(llama, long_text, folder, only="within", **asked)
     study = el.Study.open(folders[0])
     assert study.sentence.startswith("Within one input of 40 tokens")
-    assert "every input" not in study.sentence
+    assert "held-out" not in study.sentence
     assert study.rows_to_read() == study.within.growth()
     assert study.printed()[0].title.startswith("What is low-dimensional?")
     study.plot().to_dict()

@@ -43,7 +43,6 @@ def demo(
     from ..run.progress import progress_bar
     from ..studies import study
     from ..studies.plots import draw
-    from ..studies.side_by_side import dimension_tables
     from ..studies.tables import layer_rows
 
     output_dir = choose_output_dir(output_dir, "demo", ["report.html"], overwrite=overwrite)
@@ -67,9 +66,6 @@ def demo(
             studied.sentence,
         )
         if not as_json:
-            for table in dimension_tables(studied)[:1]:
-                print_table(table.title, table.rows)
-                print()
             title = f"Dimensions over inputs that each head needs for 90 % (of {studied.length})"
             print_table(title, labelled(layer_rows(studied)))
         tell(

@@ -223,9 +223,9 @@ class Within:
         whose = "of the median head need" if len(heads) > 1 else f"of {heads.labels(first.at)} need"
         before = "the mask" if all(one.linear for one in heads) else "mask, position bias and cap"
         text = (
-            f"Within one input of {first.tokens:,} tokens, the scores {whose}"
-            f" {float(np.median(found)):g} of {first.most} components for 90 % of their energy"
-            f" (row-centred, before {before})"
+            f"Within one input of {first.tokens:,} tokens, which has components of its own, the"
+            f" row-centred scores {whose} {float(np.median(found)):g} of {first.most} for 90 % of"
+            f" their energy (before {before})"
         )
         if len(heads) > 1:
             text += f"; the least is {min(found)}, the most {max(found)}"

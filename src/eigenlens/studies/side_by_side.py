@@ -79,11 +79,6 @@ MEASURES = (
         " inputs gives the others",
     ),
 )
-BOTH = (
-    "The first count is of directions that serve every input, the second of directions that each"
-    " input has for itself."
-)
-"""Follows the two counts wherever both are said."""
 COLUMNS = tuple(percent(share) for share in SHARES)
 
 
@@ -176,9 +171,7 @@ def two_sentences(study: Study) -> str:
     """
     over = dimension_sentence(study.spectra)
     within = study.within.sentence if study.has("within") else ""
-    if over and within:
-        return f"{over} {within} {BOTH}"
-    return over or within
+    return " ".join(filter(None, (over, within)))
 
 
 def without_terms(study: Study) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from eigenlens.cli import demo
 
-LINES = 2 * 24
+LINES = 2 * 25
 QUESTIONS = ("low-dimensional", "heads do", "left out", "seconds", "tokens")
 
 
