@@ -150,7 +150,7 @@ def test_all_that_is_judged_is_reproduced_where_the_published_is_measured():
 def test_a_miniature_judges_nothing_that_depends_on_size():
     claims = claims_of(tables(), quick=True)
     judged = [claim for claim in claims if claim.verdict != "out of reach"]
-    assert len(judged) == 7 and not any(claim.claim.startswith("circle") for claim in judged)
+    assert len(judged) == 5 and not any(claim.claim.startswith("circle") for claim in judged)
 
 
 @pytest.mark.parametrize(("depth", "holds"), [(0, True), (1, False), (12, False)])
@@ -233,8 +233,8 @@ def test_shares_and_orders_can_fail():
     rows = [{**row, "order": row["order"] + 0.1} for row in tables()["orders"]]
     claims = claims_of(tables(**{"path shares": shares, "orders": rows}))
     failed = [c for c in claims if c.verdict == "not reproduced"]
-    assert len(failed) == 4 and all(c.reason.startswith("the claim: ") for c in failed)
-    assert [c.measured for c in failed[1:]] == [3.1, 1.1, 1.1]
+    assert len(failed) == 2 and all(c.reason.startswith("the claim: ") for c in failed)
+    assert failed[1].measured == 3.1 and "causal 1.10, position bias 1.10" in failed[1].note
 
 
 def test_the_loss_along_lengths_counts_only_where_something_was_learned():

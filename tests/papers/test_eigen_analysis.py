@@ -131,8 +131,8 @@ def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_
     out = tmp_path / "paper"
     done = PAPERS["eigen-analysis"]("quick", out)
     check_printed(done, capsys)
-    assert [len(done.claims), len(done.tables["reconstruction"])] == [8, 4]
-    rows, matrices, layers, models, estimated, joint, adaptive, _ = done.claims
+    assert [len(done.claims), len(done.tables["reconstruction"])] == [6, 4]
+    rows, matrices, layers, models, estimated, _ = done.claims
     for row in done.tables["dimensions"]:
         along = [row[f"centred {share:.0%}"] for share in SHARES]
         assert along == sorted(along) and 1 <= along[0] <= along[-1] <= row["n"]
@@ -163,8 +163,8 @@ def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_
         left = np.median([1 - s.held_out[row["keys"] - 1] for s in spectra])
         assert row["best of rank m"] == pytest.approx(left) and left < row["median"]
     others = {(r["estimator"], r["budget"]): r for r in done.tables["estimators"]}
-    assert joint.measured == others["joint", 0.25]["score_error_median"] < estimated.measured
-    assert adaptive.measured == others["adaptive", 0.25]["score_error_median"]
+    assert {name for name, _ in others} == {"joint", "adaptive"}
+    assert others["joint", 0.25]["score_error_median"] < estimated.measured
     table = {(row["mechanism"], row["protocol"]): row for row in done.tables["training"]}
     assert {name for name, _ in table} == set(MECHANISMS)
     assert table["full", "tuned"]["loss"] < table["mean only", "tuned"]["loss"]

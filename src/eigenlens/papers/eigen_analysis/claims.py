@@ -33,7 +33,6 @@ def claims_of(tables: Tables, quick: bool = False) -> tuple[Claim, ...]:
         _overlap("eigenspaces overlap significantly between layers", tables["overlap"]),
         _overlap("eigenspaces overlap between models", tables["between models"]),
         _estimated(tables["reconstruction"], tables["estimators"]),
-        *_estimated_otherwise(tables["estimators"]),
         _trained(tables["training"], quick),
     )
 
@@ -183,43 +182,6 @@ def _estimated(table: Rows, others: Rows) -> Claim:
         at_most=0.1,
         reason=why,
     )
-
-
-OTHERS = {
-    "joint": (
-        "the same by another estimator: queries and keys in a part of their dimensions",
-        "share of the dimensions of queries and keys, in their joint subspace",
-    ),
-    "adaptive": (
-        "the same by another estimator: exact scores where they matter",
-        "share of the multiply-adds of exact scores, spent where a pair can matter",
-    ),
-}
-"""Estimators of this package that the paper does not have."""
-
-
-def _estimated_otherwise(table: Rows) -> list[Claim]:
-    claims = []
-    for name, (claim, what) in OTHERS.items():
-        mine = {row["budget"]: row for row in table if row["estimator"] == name}
-        if 0.25 not in mine:
-            continue
-        works = ", ".join(f"{percent(row['work'], 1)}" for row in mine.values())
-        claims.append(
-            judged_along(
-                claim,
-                "not in the paper",
-                {f"{percent(at)}": row["score_error_median"] for at, row in mine.items()},
-                "25 %",
-                None,
-                LEAVES,
-                f"squared error over variance on held-out inputs, median head; {what};"
-                f" multiply-adds for pairs, of exact ones: {works}; {mine[0.25]['model']}",
-                at_most=0.1,
-                reason="the claim: no share that was tried leaves so little",
-            )
-        )
-    return claims
 
 
 def _median_error(table: Rows, estimator: str, budget: float) -> float | None:
