@@ -48,8 +48,10 @@ OF_A_MODEL = {"study", "plan", "block-plan", "evaluation", "collapse", "explanat
 
 def reproduction():
     claims = (
-        Claim("it falls", "by half", 0.4, (0.3, 0.5), "reproduced", "at most 0.5"),
-        Claim("it rises", "twofold", None, None, "out of reach", "it needs a cluster"),
+        Claim("it falls", "by half", 0.4, (0.3, 0.5), "at most 0.5", "reproduced", "mean"),
+        Claim(
+            "it rises", "twofold", None, None, "not judged: it needs a cluster", "out of reach", ""
+        ),
     )
     costs = {"attention_cost": 1.0, "forward_milliseconds": 2.0, "seeds": 2}
     training = [

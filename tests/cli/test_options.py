@@ -48,10 +48,13 @@ ONLY_ONE_COMMAND = {
     ("bench", "benches"): "a command runs several benches, a call one: its name",
     ("bench", "load"): "in Python the file is imported",
     ("train", "example"): "prints lab.EXAMPLE and ends",
+    ("reproduce", "quick"): "a size in Python",
+    ("reproduce", "thorough"): "a size in Python",
     ("reproduce", "papers"): "a command runs several papers; in Python each is a call",
     ("reproduce", "engine"): "a call uses the engine around it: with el.Dask(…):",
 }
 ONLY_ONE_CALL = {
+    ("reproduce", "size"): "the options --quick and --thorough",
     ("bench", "name"): "the command runs several: its argument benches",
     ("train", "every"): "seconds between checkpoints, for tests that stop a run",
 }
@@ -76,7 +79,7 @@ def options(name):
 
 def plain(default):
     """A default as a command spells it: nothing for an empty list, names with commas."""
-    if default is inspect.Parameter.empty or default is None or default == []:
+    if default is inspect.Parameter.empty or default is None or default in ([], ()):
         return None
     if isinstance(default, (tuple, list)):
         return ",".join(map(str, default))

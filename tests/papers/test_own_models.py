@@ -39,7 +39,7 @@ def encoder(own):
 
 
 def test_a_folder_stands_in_for_the_papers_models(own, tmp_path):
-    done = small_paper(**ANY)("quick", tmp_path / "run", models=[encoder(own), "minilm"])
+    done = small_paper(**ANY)("quick", tmp_path / "run", model=[encoder(own), "minilm"])
     assert done.settings["models"] == ["bert", "minilm"]
     rows = {row["model"]: row for row in done.tables["models"]}
     assert list(rows) == ["bert", "minilm"]
@@ -51,7 +51,7 @@ def test_a_folder_stands_in_for_the_papers_models(own, tmp_path):
 
 def test_folders_of_one_name_do_not_collide(own, tmp_path):
     given = [own / "one" / "bert", own / "two" / "bert", own / "one" / "bert"]
-    done = small_paper(**ANY)("quick", tmp_path / "run", models=given)
+    done = small_paper(**ANY)("quick", tmp_path / "run", model=given)
     rows = {row["model"]: row["fingerprint"] for row in done.tables["models"]}
     assert rows == {
         f"{name}/bert": load(own / name / "bert").facts.fingerprint for name in ("one", "two")
@@ -62,7 +62,7 @@ def test_folders_of_one_name_do_not_collide(own, tmp_path):
 
 def test_the_catalogues_own_folder_is_the_catalogues_model(tmp_path):
     folder = catalogue.model_folder("minilm")
-    done = small_paper(**ANY)("quick", tmp_path / "run", models=[folder])
+    done = small_paper(**ANY)("quick", tmp_path / "run", model=[folder])
     (row,) = done.tables["models"]
     assert row["model"] == "models/minilm"  # the name alone is the catalogue's
     assert row["fingerprint"] == load("minilm").facts.fingerprint
@@ -73,18 +73,18 @@ def test_a_run_goes_on_with_the_same_weights_alone(own, tmp_path):
     copy.mkdir()
     tiny_bert(copy, 1)
     paper, folder = small_paper(**ANY), tmp_path / "run"
-    done = paper("quick", folder, models=[copy])
-    assert paper("quick", folder, resume=True, models=[encoder(own)]).record() == done.record()
+    done = paper("quick", folder, model=[copy])
+    assert paper("quick", folder, resume=True, model=[encoder(own)]).record() == done.record()
     tiny_bert(copy, 7)
     with pytest.raises(EigenlensError, match="begun with another model weights"):
-        paper("quick", folder, resume=True, models=[copy])
+        paper("quick", folder, resume=True, model=[copy])
     with pytest.raises(EigenlensError, match="begun with another models"):
         paper("quick", folder, resume=True)
 
 
 def test_a_model_of_another_kind_is_left_out_with_a_note(own, tmp_path):
     paper = small_paper(**ANY, kinds=("encoder",))
-    done = paper("quick", tmp_path / "run", models=[own / "llama", encoder(own)])
+    done = paper("quick", tmp_path / "run", model=[own / "llama", encoder(own)])
     assert [row["model"] for row in done.tables["models"]] == ["bert"]
     assert (
         "llama was left out: it is a decoder, and the paper small measures encoders" in done.notes
@@ -129,7 +129,7 @@ def test_a_paper_of_one_model_takes_one(own, tmp_path):
     scale, _ = OwnModels.of([encoder(own)]).put_into(gap.quick, gap)
     assert scale == replace(gap.quick, model="bert")
     with pytest.raises(EigenlensError, match="measures one model, and 2 were given"):
-        gap("quick", tmp_path / "run", models=[encoder(own), own / "two" / "bert"])
+        gap("quick", tmp_path / "run", model=[encoder(own), own / "two" / "bert"])
     assert not (tmp_path / "run").exists()
 
 

@@ -45,6 +45,7 @@ def shown(browser, world):
 
 WHOSE = {
     "heads": OURS,
+    "within": OURS,
     "overlap": OURS,
     "diagnosis": OURS,
     "depth": OURS,

@@ -17,7 +17,7 @@ from eigenlens.models.forward import forward_of
 from eigenlens.studies.side_by_side import MEASURES, dimension_rows
 from eigenlens.studies.side_by_side_chart import dimension_chart
 from eigenlens.studies.survey import WithinForm
-from tiny import SMALL, of_catalogue, small_t5, token_ids
+from tiny import SMALL, of_catalogue, small_t5, some_text, tiny_bert, token_ids
 
 SHARES = (0.5, 0.9, 0.95, 0.99)
 OLD = Path(__file__).parents[1] / "written_before" / "0.1.0" / "study"
@@ -155,11 +155,22 @@ def test_every_number_is_in_the_json_and_every_table_is_printed(real, capsys):
 def test_the_picture_has_a_tick_per_head_and_measure(real):
     _, study, _ = real
     drawn = dimension_chart(study).to_dict()
-    ticks, full, hollow = drawn["layer"]
+    ticks, full = drawn["layer"]  # no median is beyond what was kept, so no point is hollow
     assert len(ticks["data"]["values"]) == 72 * 5 and len(full["data"]["values"]) == 5
     medians = {row["measure"]: row["dimension"] for row in full["data"]["values"]}
     assert medians == {r["words"]: r["dimension_90"] for r in dimension_rows(study)}
-    assert hollow["data"] == full["data"] and not any(r["beyond"] for r in hollow["data"]["values"])
+    assert not any(row["beyond"] for row in full["data"]["values"])
+
+
+def test_a_median_beyond_what_was_kept_is_a_hollow_point_at_the_limit(tmp_path):
+    """Whole matrices need more than the two components that are kept."""
+    text = some_text(tmp_path / "text.txt", documents=30)
+    study = el.study(tiny_bert(tmp_path / "bert"), text, max_length=16, max_inputs=40, rank=2)
+    _, full, hollow = dimension_chart(study).to_dict()["layer"]
+    drawn = {row["measure"]: row["dimension"] for row in hollow["data"]["values"]}
+    assert drawn == {"over inputs: whole matrices": 2}
+    assert len(full["data"]["values"]) == 5
+    assert (full["mark"]["filled"], hollow["mark"]["filled"]) == (True, False)
 
 
 def test_grouped_queries_and_rope_before_and_after(llama):

@@ -107,7 +107,7 @@ def reproduce(
                     *(size, output_dir / name, seed, progress),
                     resume=resume,
                     overwrite=overwrite,
-                    models=own or (),
+                    model=own or (),
                 )
             drawn = draw(done, output_dir / name / "pictures")
             records.append({**done.record(), "pictures": [str(path) for path in drawn]})

@@ -81,20 +81,21 @@ class Paper:
         *,
         resume: bool = False,
         overwrite: bool = False,
-        models: Sequence[str | Path] | OwnModels = (),
+        model: str | Path | Sequence[str | Path] | OwnModels = (),
     ) -> Reproduction:
         """Measure every claim.
 
         Finished parts are kept in `output_dir`, and a run with `resume` starts from them.
 
-        `models` are folders, hub ids or names of the catalogue, to be measured in the place of the
-        models that the paper names itself.
+        `model` is a folder, a hub id or a name of the catalogue, or several of them, to be measured
+        in the place of the models that the paper names itself.
 
         The current engine does the work: studies, collapse runs, evaluations and passes of
         diagnostics in shards, and parts that do not need each other, such as trainings from several
         seeds, at the same time. Tables of times are made in this process.
         """
-        own = models if isinstance(models, OwnModels) else OwnModels.of(models) if models else None
+        given = [model] if isinstance(model, str | Path) else model
+        own = given if isinstance(given, OwnModels) else OwnModels.of(given) if given else None
         self.check(size, own)
         scale, quick, about = self.scale(size), size == "quick", tuple[str, ...]()
         if own is not None:

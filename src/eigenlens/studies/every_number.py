@@ -19,7 +19,7 @@ def head_rows(study: Study) -> list[dict[str, Any]]:
     Numbers of spectra are named after their analysis and centring.
     """
     found = {location_of(r): r for r in wide_rows(study.spectra.select(level="head"))}
-    for record in head_dimensions(study):
+    for record in head_dimensions(study) if study.has("within") else ():
         found.setdefault(location_of(record), {}).update(
             {k: x for k, x in record.items() if not k.startswith(("rows_", "matrices_"))}
         )

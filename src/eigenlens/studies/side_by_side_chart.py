@@ -48,11 +48,11 @@ def dimension_chart(study: Study, share: float = 0.9) -> Any:
         tooltip=["head:N", "measure:N", alt.Tooltip("text:N", title="dimensions")]
     )
     points = [
-        base.transform_filter(f"datum.beyond == {str(beyond).lower()}")
-        .mark_point(size=90, strokeWidth=2, opacity=1, filled=not beyond)
+        base.mark_point(size=90, strokeWidth=2, opacity=1, filled=not beyond)
         .encode(tooltip=["measure:N", alt.Tooltip("text:N", title="median head")])
-        .properties(data=alt.Data(values=medians))
+        .properties(data=alt.Data(values=rows))
         for beyond in (False, True)
+        if (rows := [row for row in medians if row["beyond"] == beyond])
     ]
     title = "What is low-dimensional? One input, the weights, and all inputs"
     return alt.layer(ticks, *points).properties(title=title, width=370, height=190)

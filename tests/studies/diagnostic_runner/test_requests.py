@@ -84,7 +84,7 @@ def test_compare_says_what_changed(run, place, llama, data, made):
         diagnostics_every=3,
     )
     rows = compare(made, other).changes()
-    assert {row["diagnostic"] for row in rows} == set(made.diagnostics)
+    assert {row["diagnostic"] for row in rows} == {*made.diagnostics, "within"}
     row = next(row for row in rows if (row["diagnostic"], row["number"]) == ("sinks", "strength"))
     values = [list(s.diagnostics["sinks"].values("strength").values()) for s in (made, other)]
     assert row["left"] == pytest.approx(np.mean(values[0])) and row["right"] == pytest.approx(
