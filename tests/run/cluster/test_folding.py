@@ -73,6 +73,8 @@ def test_the_scheduler_knows_a_bounded_number_of_tasks_and_none_afterwards(engin
         for _ in engine.fold(Spelling(), some_shards(number)):
             known.append(len(scheduler.tasks))
         most[number] = max(known)
-    assert most[160] <= max(most[40], 2 * (2 * 2 + 2 * SHARDS_PER_GROUP) + 2)
+    # at most twice what is under way and its merges; what a busy scheduler has not yet forgotten
+    # may double that, far below the tasks of all shards
+    assert most[160] <= 2 * (2 * (2 * 2 + 2 * SHARDS_PER_GROUP) + 2) < 160
     gc.collect()  # an error that was raised may still hold on to some
     until(lambda: not scheduler.tasks)
