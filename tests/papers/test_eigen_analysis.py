@@ -163,7 +163,7 @@ def test_the_quick_reproduction_judges_every_claim_and_goes_on_where_it_was(tmp_
         left = np.median([1 - s.held_out[row["keys"] - 1] for s in spectra])
         assert row["best of rank m"] == pytest.approx(left) and left < row["median"]
     others = {(r["estimator"], r["budget"]): r for r in done.tables["estimators"]}
-    assert {name for name, _ in others} == {"joint", "adaptive"}
+    assert {name for name, _ in others} == {"joint", "adaptive", "key-pca", "rows-lmmse"}
     assert others["joint", 0.25]["score_error_median"] < estimated.measured
     table = {(row["mechanism"], row["protocol"]): row for row in done.tables["training"]}
     assert {name for name, _ in table} == set(MECHANISMS)
