@@ -15,11 +15,11 @@ from eigenlens.data.datasets import text
 from eigenlens.errors import EigenlensError
 from eigenlens.lab import Config, MaskedBytes, Transformer, split
 from eigenlens.papers import PAPERS, find_paper
-from eigenlens.papers.eigen_analysis.claims import SHARES
 from eigenlens.papers.eigen_analysis.mechanisms import MECHANISMS, layer_moments, make_mechanism
 from eigenlens.papers.eigen_analysis.reconstruction import chosen_keys, error_table, held_out_error
 from eigenlens.papers.pictures import draw
 from eigenlens.stats import RowSums
+from eigenlens.stats.within import SHARES
 from printed import check_printed
 
 

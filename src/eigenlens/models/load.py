@@ -129,9 +129,11 @@ def load(
         return model
     if isinstance(model, nn.Module):
         return _from_module(model, tokenizer)
-    loaded = _from_place(place_of(str(model)))
-    if place_of(str(model)) != str(model):
-        loaded.facts = replace(loaded.facts, name=str(model))
+    name = str(model)
+    place = place_of(name)
+    loaded = _from_place(place)
+    if place != name:
+        loaded.facts = replace(loaded.facts, name=name)
     if device is None:
         return loaded
     if device == "auto":

@@ -30,7 +30,7 @@ def judged(
     `reason` is kept if the claim is not reproduced.
     """
     holds = _holds(measured, at_most, at_least)
-    return _decided(holds, claim, published, measured, interval, criterion, note, reason)
+    return judged_if(holds, claim, published, measured, interval, criterion, note, reason=reason)
 
 
 def judged_along(
@@ -92,7 +92,9 @@ def judged_at(
         if places
     ]
     note = "; ".join([", ".join(said), *([note] if note else [])])
-    made = _decided(bool(good), claim, published, measured, interval, criterion, note, reason)
+    made = judged_if(
+        bool(good), claim, published, measured, interval, criterion, note, reason=reason
+    )
     return replace(made, verdict="depends") if good and bad else made
 
 
@@ -117,7 +119,7 @@ def judged_by_seeds(
     )
     holds = low <= published <= high
     stated = words or f"{published:g}"
-    return _decided(holds, claim, stated, mean(seeds), (low, high), criterion, note, reason)
+    return judged_if(holds, claim, stated, mean(seeds), (low, high), criterion, note, reason=reason)
 
 
 def judged_if(
@@ -155,21 +157,6 @@ def out_of_reach(
     """
     criterion = f"not judged: it needs {missing}"
     return Claim(claim, published, measured, interval, criterion, "out of reach", note)
-
-
-def _decided(
-    holds: bool,
-    claim: str,
-    published: str,
-    measured: float | None,
-    interval: Interval,
-    criterion: str,
-    note: str,
-    reason: str,
-) -> Claim:
-    verdict: Verdict = "reproduced" if holds else "not reproduced"
-    kept = "" if holds else reason
-    return Claim(claim, published, measured, interval, criterion, verdict, note, kept)
 
 
 def _holds(value: float, at_most: float | None, at_least: float | None) -> bool:

@@ -18,10 +18,11 @@ from typing import Any
 
 from ...run.parts import Parts
 from ...run.progress import Progress
+from ...stats.within import SHARES
 from ..claims import Tables
 from ..paper import Paper
 from . import training
-from .claims import SHARES, claims_of
+from .claims import claims_of
 from .pictures import charts
 from .studies import (
     between_rows,

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from ...display import numbered, percent
+from ...stats.within import SHARES
 from ..claims import Claim, Tables
 from ..verdicts import Interval, judged_along, out_of_reach
 
 STATED = "stated; no figure was at hand"
-SHARES = (0.5, 0.9, 0.95, 0.99)
-"""Shares of the variance."""
 RANK, RANKS = 4, (1, 2, 4, 8, 16)
 """Ranks of the eigenspaces that are compared; the first is the one that a claim shows."""
 COMPONENTS = (1, 2, 4, 8, 16, 32, 64)

@@ -15,8 +15,9 @@ from ...plans import plan
 from ...run.parts import Parts
 from ...run.progress import Progress
 from ...spectra.centring import CENTRINGS
+from ...stats.within import SHARES
 from ...studies import Study, compare, study
-from .claims import COMPONENTS, RANK, RANKS, SHARES
+from .claims import COMPONENTS, RANK, RANKS
 from .reconstruction import error_table
 
 if TYPE_CHECKING:
